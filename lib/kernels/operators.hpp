@@ -34,6 +34,10 @@ struct RouteOptions {
   bool sample_second = false;        ///< Gumbel noise on the second choice
   bool probs_policy = false;         ///< keep the most probable routes instead of the first ones
   std::uint64_t seed = 0;            ///< key of the noise
+  /// int64 [S]: counter of each token's noise, so that it depends neither on ranks nor on batch
+  /// sizes; needed when sample_second. Expert e of token s gets −log(−log u), u from
+  /// philox(seed, noise_index[s], e).
+  Tensor noise_index;
 };
 
 /// Results of routing S tokens to E experts with k choices.
