@@ -36,7 +36,7 @@ class TESSERA_API Variable {
   const Shape& shape() const { return tensor_.shape(); }
   std::int64_t size(int axis) const { return tensor_.size(axis); }
   Context& context() const { return *context_; }
-  bool requires_grad() const { return slot_ >= 0 || parameter_ != nullptr; }
+  bool requires_grad() const;
   Parameter* parameter() const { return parameter_; }
 
   /// The value of a one-element FP32 variable; waits for it.
@@ -48,6 +48,7 @@ class TESSERA_API Variable {
   Context* context_ = nullptr;
   Tensor tensor_;
   Parameter* parameter_ = nullptr;
+  std::uint64_t tape_ = 0;  ///< number of the tape that slot_ belongs to
   std::int64_t slot_ = -1;  ///< number of the value on the tape, -1 = no gradient wanted
 };
 
@@ -69,6 +70,9 @@ class TESSERA_API BackwardScope {
   /// The place for input `index`'s gradient. Call at most once per input, only where needs().
   /// Parameters accumulate in FP32; other inputs have the input's own dtype.
   GradTarget target(int index);
+  /// Input `index`'s gradient is this very tensor, which nobody will write again: no copy is made
+  /// where it is the first contribution. Instead of target().
+  void pass(int index, const Tensor& gradient);
   Context& context() const { return *context_; }
 
  private:
@@ -121,8 +125,8 @@ class TESSERA_API Context {
   Variable record(std::string_view name, std::vector<Variable> inputs, Tensor output,
                   BackwardFunction backward);
 
-  /// Runs backward from `output` (any shape) with its gradient filled with `seed`; frees the tape.
-  void backward(const Variable& output, float seed = 1.0f);
+  /// Runs backward from `output` (any shape) with its gradient filled with a value; frees the tape.
+  void backward(const Variable& output, float gradient_value = 1.0f);
   /// Runs backward from several outputs with given gradients.
   void backward(std::span<const Variable> outputs, std::span<const Tensor> gradients);
   /// Drops the tape (after an evaluation, or an error).
@@ -159,13 +163,18 @@ class TESSERA_API Context {
  private:
   struct Entry;
   struct Tape;
+  std::vector<Variable> append(std::string_view name, std::vector<Variable> inputs,
+                               std::vector<Tensor> outputs, BackwardFunction backward);
+  void add_gradient(const Variable& output, const Tensor& gradient);
   void run_backward();
-  GradTarget grad_target(const Variable& input);
+  void recompute(const std::function<Variable(const Variable&)>& body, const Tensor& input,
+                 BackwardScope& scope);
   friend class BackwardScope;
 
   Device* device_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Tape> tape_;
+  std::uint64_t tapes_made_ = 0;
   UnitHooks* hooks_ = nullptr;
   bool recording_ = true;
   bool training_ = true;
