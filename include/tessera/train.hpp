@@ -12,12 +12,12 @@ namespace tessera {
 struct RunArguments {
   std::string config_path;
   std::vector<std::string> overrides;  ///< "key.path=value", in order (--set)
-  /// Where to start: "auto" (the newest valid checkpoint of the run, if any), "none" (from scratch),
-  /// or the path of a checkpoint.
+  /// Where to start: "auto" (the newest valid checkpoint of the run, if any), "none" (from
+  /// scratch), or the path of a checkpoint.
   std::string resume = "auto";
   /// Ranks as threads of this process; 0 = those of the launcher, one without a launcher.
   int ranks = 0;
-  int argc = 0;                        ///< of main(), for MPI
+  int argc = 0;  ///< of main(), for MPI
   char** argv = nullptr;
 };
 
@@ -25,7 +25,8 @@ struct RunArguments {
 /// its own error: one line, once per job.
 TESSERA_API int train(const RunArguments& arguments);
 
-/// Prints the evaluation loss of `checkpoint` as one JSON line on stdout (rank 0). Returns as train().
+/// Prints the evaluation loss of `checkpoint` as one JSON line on stdout (rank 0). Returns as
+/// train().
 TESSERA_API int evaluate(const RunArguments& arguments, const std::string& checkpoint);
 
 }  // namespace tessera
