@@ -1,39 +1,39 @@
 // The list of operators that a backend provides. Everything above (autograd, moe, optim, zero)
-// computes through this table; a backend implements it with the functors of this folder and with its
-// libraries.
+// computes through this table; a backend implements it with the functors of this folder and with
+// its libraries.
 //
 // Every call enqueues on `stream` and returns: tensors are handles, their addresses are taken when
-// the work runs. Floating-point operands of one call have one dtype (FP32, BF16 or FP16) unless said
-// otherwise; arithmetic is FP32; statistics, losses, router values, parameter gradients and optimizer
-// state are FP32. An output may alias an input only where said. `accumulate` adds to the output.
-// Sums have a fixed order that does not depend on the number of threads.
+// the work runs. Floating-point operands of one call have one dtype (FP32, BF16 or FP16) unless
+// said otherwise; arithmetic is FP32; statistics, losses, router values, parameter gradients and
+// optimizer state are FP32. An output may alias an input only where said. `accumulate` adds to the
+// output. Sums have a fixed order that does not depend on the number of threads.
 #pragma once
+
+#include <tessera/export.hpp>
+#include <tessera/tensor.hpp>
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <tessera/export.hpp>
-#include <tessera/tensor.hpp>
-
 namespace tessera::kernels {
 
 /// Coefficients of one AdamW (or Adam) update; step-dependent parts are worked out by the caller.
 struct AdamCoefficients {
   float lr, beta1, beta2, eps, weight_decay;
-  float bias_correction1;   ///< 1 − beta1^t
-  float bias_correction2;   ///< 1 − beta2^t
-  bool decoupled = true;    ///< AdamW; false adds weight_decay · p to the gradient
+  float bias_correction1;  ///< 1 − beta1^t
+  float bias_correction2;  ///< 1 − beta2^t
+  bool decoupled = true;   ///< AdamW; false adds weight_decay · p to the gradient
 };
 
 /// How tokens are sent to experts (top-k with queue positions, as DeepSpeed numbers them).
 struct RouteOptions {
   int top_k = 2;
-  std::int64_t capacity = 0;         ///< routes kept per expert; 0 = all
-  bool sample_second = false;        ///< Gumbel noise on the second choice
-  bool probs_policy = false;         ///< keep the most probable routes instead of the first ones
-  std::uint64_t seed = 0;            ///< key of the noise
+  std::int64_t capacity = 0;   ///< routes kept per expert; 0 = all
+  bool sample_second = false;  ///< Gumbel noise on the second choice
+  bool probs_policy = false;   ///< keep the most probable routes instead of the first ones
+  std::uint64_t seed = 0;      ///< key of the noise
   /// int64 [S]: counter of each token's noise, so that it depends neither on ranks nor on batch
   /// sizes; needed when sample_second. Expert e of token s gets −log(−log u), u from
   /// philox(seed, noise_index[s], e).
@@ -42,15 +42,15 @@ struct RouteOptions {
 
 /// Results of routing S tokens to E experts with k choices.
 struct Routing {
-  Tensor probs;      ///< FP32 [S, E] softmax of the logits
-  Tensor choice;     ///< int32 [S, k] experts, −1 for a padding token
-  Tensor position;   ///< int32 [S, k] queue position in the expert; −1 = dropped or padding
-  Tensor weight;     ///< FP32 [S, k] combination weights, 0 where dropped
-  Tensor counts;     ///< int64 [E] routes per expert before dropping
+  Tensor probs;         ///< FP32 [S, E] softmax of the logits
+  Tensor choice;        ///< int32 [S, k] experts, −1 for a padding token
+  Tensor position;      ///< int32 [S, k] queue position in the expert; −1 = dropped or padding
+  Tensor weight;        ///< FP32 [S, k] combination weights, 0 where dropped
+  Tensor counts;        ///< int64 [E] routes per expert before dropping
   Tensor first_counts;  ///< int64 [E] first choices per expert (k choices for k != 2)
-  Tensor prob_sums;  ///< FP32 [E] sum over routed tokens of probs
-  Tensor z_sum;      ///< FP32 [1] sum over routed tokens of logsumexp(logits)²
-  Tensor lse;        ///< FP32 [S] logsumexp of the logits
+  Tensor prob_sums;     ///< FP32 [E] sum over routed tokens of probs
+  Tensor z_sum;         ///< FP32 [1] sum over routed tokens of logsumexp(logits)²
+  Tensor lse;           ///< FP32 [S] logsumexp of the logits
 };
 
 /// The operators. One object per device type, stateless apart from caches.
@@ -84,8 +84,8 @@ class Operators {
   virtual void gelu_backward(Stream& stream, const Tensor& grad_output, const Tensor& input,
                              const Tensor& grad_input, bool accumulate) = 0;
   /// output[r, i] = keep(r, i) ? input / (1 − p) : 0, where keep compares the uniform of
-  /// philox(key, element i, sequence_index[r]) with p; input [rows, n], sequence_index int64 [rows].
-  /// Its own backward. May be in place.
+  /// philox(key, element i, sequence_index[r]) with p; input [rows, n], sequence_index int64
+  /// [rows]. Its own backward. May be in place.
   virtual void dropout(Stream& stream, const Tensor& input, const Tensor& sequence_index, float p,
                        std::uint64_t key, const Tensor& output, bool accumulate) = 0;
 
@@ -112,9 +112,9 @@ class Operators {
                         const Tensor& output, const Tensor& rstd) = 0;
   /// grad_input (undefined = skip) has the input's dtype, grad_weight (undefined = skip) is FP32.
   virtual void rms_norm_backward(Stream& stream, const Tensor& grad_output, const Tensor& input,
-                                 const Tensor& weight, const Tensor& rstd,
-                                 const Tensor& grad_input, bool accumulate_input,
-                                 const Tensor& grad_weight, bool accumulate_weight) = 0;
+                                 const Tensor& weight, const Tensor& rstd, const Tensor& grad_input,
+                                 bool accumulate_input, const Tensor& grad_weight,
+                                 bool accumulate_weight) = 0;
   virtual void layer_norm(Stream& stream, const Tensor& input, const Tensor& weight,
                           const Tensor& bias, float eps, const Tensor& output, const Tensor& mean,
                           const Tensor& rstd) = 0;
@@ -162,10 +162,10 @@ class Operators {
                                   const Tensor& grad_v, bool accumulate_v) = 0;
 
   // --- experts ----------------------------------------------------------------------------------
-  /// Routes tokens by FP32 logits [S, E] as semantics say (softmax, top-k with lowest index on ties,
-  /// positions: all first choices in token order, then all second ones). Tokens with
-  /// valid int32 [S] == 0 are padding: never routed or counted (undefined = all valid).
-  /// The tensors of `routing` are allocated by the caller.
+  /// Routes tokens by FP32 logits [S, E] as semantics say (softmax, top-k with lowest index on
+  /// ties, positions: all first choices in token order, then all second ones). Tokens with valid
+  /// int32 [S] == 0 are padding: never routed or counted (undefined = all valid). The tensors of
+  /// `routing` are allocated by the caller.
   virtual void route(Stream& stream, const Tensor& logits, const Tensor& valid,
                      const RouteOptions& options, const Routing& routing) = 0;
   /// grad_logits FP32 [S, E] from grad_weight FP32 [S, k] through renormalisation and softmax, plus
@@ -183,8 +183,8 @@ class Operators {
                             const Tensor& weight, const Tensor& output, bool accumulate) = 0;
   /// grad_input[slot[s, j]] = weight[s, j] · grad_output[s] (rows without a slot stay as they are;
   /// clear first), grad_weight FP32 [S, k] = grad_output[s] · input[slot[s, j]] (0 for −1).
-  virtual void combine_rows_backward(Stream& stream, const Tensor& grad_output,
-                                     const Tensor& input, const Tensor& slot, const Tensor& weight,
+  virtual void combine_rows_backward(Stream& stream, const Tensor& grad_output, const Tensor& input,
+                                     const Tensor& slot, const Tensor& weight,
                                      const Tensor& grad_input, const Tensor& grad_weight) = 0;
 
   // --- optimizers (FP32, flat) ------------------------------------------------------------------

@@ -1,0 +1,95 @@
+#include "backend/cpu/product.hpp"
+
+#include <map>
+#include <mutex>
+#include <tuple>
+
+#include <omp.h>
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include "base/check.hpp"
+
+namespace tessera::cpu {
+
+namespace {
+
+using Key =
+    std::tuple<std::int64_t, std::int64_t, std::int64_t, bool, bool, bool, DType, DType, int>;
+
+/// Shapes of experts' batches change from step to step; beyond this many the cache starts anew.
+constexpr std::size_t kCachedPrimitives = 1024;
+
+dnnl::engine& engine() {
+  static dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
+  return cpu;
+}
+
+dnnl::memory::data_type type_of(DType dtype) {
+  return dtype == DType::kBF16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+}
+
+dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, bool transposed, DType dtype) {
+  const dnnl::memory::dims strides =
+      transposed ? dnnl::memory::dims{1, rows} : dnnl::memory::dims{columns, 1};
+  return {{rows, columns}, type_of(dtype), strides};
+}
+
+dnnl::matmul make_primitive(const Product& p) {
+  const dnnl::matmul::desc description(matrix(p.m, p.k, p.transpose_a, p.operand_type),
+                                       matrix(p.k, p.n, p.transpose_b, p.operand_type),
+                                       matrix(p.m, p.n, false, p.result_type));
+  dnnl::primitive_attr attributes;
+  if (p.accumulate) {
+    dnnl::post_ops add_to_result;
+    add_to_result.append_sum(1.0f);
+    attributes.set_post_ops(add_to_result);
+  }
+  return dnnl::matmul(dnnl::matmul::primitive_desc(description, attributes, engine()));
+}
+
+/// The primitive of a shape; the number of threads is part of what oneDNN plans with.
+dnnl::matmul primitive_for(const Product& p, int threads) {
+  static std::mutex mutex;
+  static std::map<Key, dnnl::matmul> cache;
+  const Key key{
+      p.m,           p.n,    p.k, p.transpose_a, p.transpose_b, p.accumulate, p.operand_type,
+      p.result_type, threads};
+  const std::lock_guard lock(mutex);
+  const auto found = cache.find(key);
+  if (found != cache.end()) return found->second;
+  if (cache.size() >= kCachedPrimitives) cache.clear();
+  return cache.emplace(key, make_primitive(p)).first->second;
+}
+
+}  // namespace
+
+std::string_view product_library() { return "onednn"; }
+
+bool library_has_type(DType operand_type) {
+  if (operand_type == DType::kF32) return true;
+  // Without AVX-512 oneDNN has only its reference loops for BF16.
+  static const bool wide = dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core;
+  return operand_type == DType::kBF16 && wide;
+}
+
+void library_product(const Product& p, Device& device) {
+  // The setting belongs to the calling thread, and ranks may be threads.
+  const int threads = device.threads();
+  if (omp_get_max_threads() != threads) omp_set_num_threads(threads);
+  try {
+    thread_local dnnl::stream stream(engine());
+    const dnnl::matmul primitive = primitive_for(p, threads);
+    const dnnl::memory a(matrix(p.m, p.k, p.transpose_a, p.operand_type), engine(),
+                         const_cast<void*>(p.a));
+    const dnnl::memory b(matrix(p.k, p.n, p.transpose_b, p.operand_type), engine(),
+                         const_cast<void*>(p.b));
+    const dnnl::memory c(matrix(p.m, p.n, false, p.result_type), engine(), p.c);
+    primitive.execute(stream, {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, c}});
+    stream.wait();
+  } catch (const dnnl::error& error) {
+    fail(ErrorCode::kInternal, "oneDNN product [{}, {}, {}] of {}: {}", p.m, p.n, p.k,
+         to_string(p.operand_type), error.what());
+  }
+}
+
+}  // namespace tessera::cpu
