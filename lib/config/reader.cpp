@@ -11,6 +11,12 @@
 
 namespace tessera::config {
 
+namespace {
+
+constexpr std::int64_t kLargestNamed = 1'000'000;
+
+}  // namespace
+
 Reader::Reader(const YamlNode& root, std::string source) : source_(std::move(source)) {
   stack_.push_back({&root, ""});
 }
@@ -20,13 +26,20 @@ std::int64_t Reader::on_integer(std::string_view name, std::int64_t value, const
   const YamlNode::Entry* entry = find(name);
   if (entry == nullptr) return value;
   const std::string key = path(name);
-  const std::string& text = plain_text(*entry, key, *entry->value, "an integer");
+  const std::string& text = plain_text(
+      *entry, key, *entry->value,
+      rule.zero_word.empty() ? "an integer" : fmt::format("an integer or '{}'", rule.zero_word));
   if (!rule.zero_word.empty() && text == rule.zero_word) return 0;
-  const Parsed<std::int64_t> parsed = parse_integer(text, rule.min, rule.max);
-  if (!parsed.problem.empty()) {
-    const std::string hint =
-        rule.zero_word.empty() ? "" : fmt::format(" (or '{}')", rule.zero_word);
-    raise(entry->place, key, parsed.problem + hint);
+  const Parsed<std::int64_t> parsed = parse_integer(text);
+  const std::string word = rule.zero_word.empty() ? "" : fmt::format(" or '{}'", rule.zero_word);
+  if (!parsed.problem.empty()) raise(entry->place, key, parsed.problem);
+  if (parsed.value < rule.min || parsed.value > rule.max) {
+    // Limits that only come from the member's size are not worth a mention.
+    const std::string range = rule.max <= kLargestNamed
+                                  ? fmt::format("from {} to {}", rule.min, rule.max)
+                              : parsed.value < rule.min ? fmt::format("of at least {}", rule.min)
+                                                        : fmt::format("of at most {}", rule.max);
+    raise(entry->place, key, fmt::format("an integer {}{} is expected, not {}", range, word, text));
   }
   return parsed.value;
 }

@@ -87,7 +87,7 @@ std::string leading_zero(std::string_view text, const char* expected) {
 
 }  // namespace
 
-Parsed<std::int64_t> parse_integer(std::string_view text, std::int64_t min, std::int64_t max) {
+Parsed<std::int64_t> parse_integer(std::string_view text) {
   constexpr const char* kExpected = "an integer is";
   const std::optional<Decimal> number = split(text);
   if (!number) return {0, explain(text, kExpected)};
@@ -96,8 +96,7 @@ Parsed<std::int64_t> parse_integer(std::string_view text, std::int64_t min, std:
   }
   if (has_leading_zero(*number)) return {0, leading_zero(text, kExpected)};
 
-  const std::string out_of_range =
-      fmt::format("an integer from {} to {} is expected, not {}", min, max, text);
+  const std::string out_of_range = fmt::format("the integer {} does not fit into 64 bits", text);
   std::string digits(number->whole);
   if (number->has_exponent && digits != "0") {
     int zeros = 0;
@@ -109,7 +108,7 @@ Parsed<std::int64_t> parse_integer(std::string_view text, std::int64_t min, std:
   if (number->negative) digits.insert(0, "-");
   std::int64_t value = 0;
   const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (status != std::errc() || value < min || value > max) return {0, out_of_range};
+  if (status != std::errc()) return {0, out_of_range};
   return {value, {}};
 }
 

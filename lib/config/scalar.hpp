@@ -18,8 +18,8 @@ struct Parsed {
   std::string problem;
 };
 
-/// An integer within [min, max].
-Parsed<std::int64_t> parse_integer(std::string_view text, std::int64_t min, std::int64_t max);
+/// An integer of 64 bits.
+Parsed<std::int64_t> parse_integer(std::string_view text);
 /// A finite FP64 number.
 Parsed<double> parse_number(std::string_view text);
 Parsed<bool> parse_boolean(std::string_view text);

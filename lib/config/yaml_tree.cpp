@@ -115,7 +115,9 @@ class TreeBuilder final : public YAML::EventHandler {
 
   void check_tag(const YAML::Mark& mark, const std::string& tag) const {
     if (tag.empty() || tag == "?" || tag == "!") return;
-    raise(place(mark), fmt::format("the tag '{}' is not supported", tag));
+    constexpr std::string_view kPrefix = "tag:yaml.org,2002:";
+    const std::string shown = tag.starts_with(kPrefix) ? "!!" + tag.substr(kPrefix.size()) : tag;
+    raise(place(mark), fmt::format("the tag '{}' is not supported", shown));
   }
 
   void remember(YAML::anchor_t anchor, const YamlPointer& node) {
@@ -207,7 +209,7 @@ const YamlNode::Entry* YamlNode::find(std::string_view key) const {
 
 std::string YamlNode::describe() const {
   switch (kind) {
-    case Kind::kNull: return "nothing (null)";
+    case Kind::kNull: return "null";
     case Kind::kList: return "a list";
     case Kind::kMap: return "a map";
     case Kind::kScalar: break;
