@@ -8,6 +8,7 @@
 #include <tessera/log.hpp>
 #include <tessera/options.hpp>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -18,8 +19,12 @@ namespace tessera {
 /// How a World is made by hand.
 struct WorldOptions {
   CommOptions comm;
-  CpuOptions cpu;
-  std::shared_ptr<Logger> logger;   ///< null = a null logger
+  CpuOptions cpu;                  ///< threads of 0 = this rank's share of the cores it may use
+  std::shared_ptr<Logger> logger;  ///< null = a null logger
+  /// Use messages even between ranks that share memory; the results have the same bits.
+  bool force_point_to_point = false;
+  /// Longer messages are cut into pieces of this many bytes, at most 2^30.
+  std::int64_t message_bytes = std::int64_t{1} << 30;
 };
 
 /// One rank's view of the job: its rank, its device, its communicator and its logger.
