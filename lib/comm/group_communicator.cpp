@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <thread>
 
 #include "base/check.hpp"
 #include "comm/exchange.hpp"
@@ -14,6 +15,8 @@ namespace {
 
 // How long a destructor lets sends go on that nobody has taken yet.
 constexpr std::chrono::seconds kSendGrace{5};
+// How long a lost connection waits for the peer's own error.
+constexpr std::chrono::seconds kCauseGrace{2};
 
 std::byte* bytes_of(const Tensor& tensor) {
   return tensor.elements() == 0 ? nullptr : static_cast<std::byte*>(tensor.raw_data());
@@ -104,7 +107,17 @@ void GroupCommunicator::run(const OperationInfo& info, const Event& ready, const
     while (!ready.wait_for(monitor.slice())) monitor.check();
   }
   ready.wait();  // passes on the failure of the work that should have made the input
-  body(info);
+  try {
+    body(info);
+  } catch (const LostPeerError&) {
+    // Why a peer is gone is worth a short wait: its own error ends the job better than ours.
+    const auto deadline = std::chrono::steady_clock::now() + kCauseGrace;
+    while (std::chrono::steady_clock::now() < deadline) {
+      monitor.check();
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    throw;
+  }
 }
 
 void GroupCommunicator::publish_failure(const std::exception_ptr& failure) noexcept {
@@ -340,6 +353,8 @@ void GroupCommunicator::abort(int exit_code, std::string_view cause) noexcept {
     job().publish({job().rank(), exit_code, {}});  // no memory for the message: the code must do
   }
 }
+
+void GroupCommunicator::abandon(int) noexcept {}
 
 void GroupCommunicator::shut_down(const std::function<void()>& release) noexcept {
   Monitor& monitor = *links_.monitor;

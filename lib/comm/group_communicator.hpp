@@ -18,6 +18,7 @@ namespace tessera {
 
 /// How a group is connected. `group` and `monitor` outlive the other two, which refer to them.
 struct GroupLinks {
+  std::shared_ptr<void> owner;  ///< destroyed last
   std::unique_ptr<GroupInfo> group;
   std::unique_ptr<Monitor> monitor;
   std::unique_ptr<Messenger> messenger;
@@ -50,6 +51,8 @@ class GroupCommunicator : public Communicator {
   std::unique_ptr<Communicator> split(int color, int key, std::string name) override;
   void abort(int exit_code, std::string_view cause) noexcept override;
 
+  /// Ends all processes of the job by force with `exit_code`, where the backend can; else nothing.
+  virtual void abandon(int exit_code) noexcept;
   /// What the ranks of the job share.
   JobChannel& job() const { return links_.monitor->thread().job(); }
 

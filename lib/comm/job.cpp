@@ -11,6 +11,8 @@ AbortedError::AbortedError(const Cause& cause)
     : Error(static_cast<ErrorCode>(cause.code == 0 ? 1 : cause.code),
             fmt::format("rank {}: {}", cause.rank, cause.message)) {}
 
+LostPeerError::LostPeerError(std::string message) : Error(ErrorCode::kPeer, std::move(message)) {}
+
 Cause cause_of(const std::exception_ptr& exception, int rank) {
   try {
     std::rethrow_exception(exception);

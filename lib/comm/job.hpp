@@ -29,6 +29,12 @@ class AbortedError : public Error {
   explicit AbortedError(const Cause& cause);
 };
 
+/// A peer that can't be reached any more, before its own error has arrived.
+class LostPeerError : public Error {
+ public:
+  explicit LostPeerError(std::string message);
+};
+
 /// Code and message of an exception as a cause: those of an Error, else kInternal and what().
 Cause cause_of(const std::exception_ptr& exception, int rank);
 
