@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -77,10 +78,10 @@ void resolve_batch(Config& config, int ranks) {
   // What one step of one rank has to hold, where the batch can be dealt evenly.
   const std::int64_t per_rank = train / ranks;
   if (train % ranks != 0) {
+    const std::int64_t near = std::max<std::int64_t>(1, per_rank);
     refuse_batch(config, ranks,
                  fmt::format("train_batch_size a multiple of {}, such as {} or {}; or ranks {}",
-                             ranks, std::max<std::int64_t>(1, per_rank) * ranks,
-                             (per_rank + 1) * ranks, divisors(train, 1 << 20)));
+                             ranks, near * ranks, (near + 1) * ranks, divisors(train, 1 << 20)));
   }
   if (micro != 0 && accumulation != 0) {
     const std::int64_t step = product(config, micro, accumulation);
@@ -142,10 +143,12 @@ void resolve_for_ranks(Config& config, int ranks) {
     throw Error(ErrorCode::kUsage,
                 fmt::format("the number of ranks must be at least 1, not {}", ranks));
   }
-  resolve_batch(config, ranks);
-  resolve_experts(config, ranks);
-  check_faults(config, ranks);
-  config.resolved_yaml = config_to_yaml(config);
+  Config resolved = config;
+  resolve_batch(resolved, ranks);
+  resolve_experts(resolved, ranks);
+  check_faults(resolved, ranks);
+  resolved.resolved_yaml = config_to_yaml(resolved);
+  config = std::move(resolved);
 }
 
 void check_for_any_ranks(const Config& config) {

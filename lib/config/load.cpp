@@ -17,7 +17,7 @@ namespace tessera {
 
 namespace {
 
-constexpr std::uint64_t kMaxFileBytes = 16 << 20;
+constexpr std::uint64_t kMaxFileBytes = 1 << 20;
 
 std::string read_config_file(const std::string& path) {
   Env& env = Env::posix();

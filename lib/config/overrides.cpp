@@ -28,14 +28,16 @@ std::vector<std::string> split_path(const std::string& path, const std::string& 
   }
 }
 
-YamlPointer merge(const YamlPointer& old, const YamlPointer& added);
+// `old`, at `old_place`, with what `added` gives, at `path`.
+YamlPointer merge(const YamlPointer& old, const Place& old_place, const YamlPointer& added,
+                  const std::string& path, const std::string& source);
 
-// `map` with `value` under `key`.
-YamlPointer with_entry(const YamlNode& map, const YamlNode::Entry& added) {
+YamlPointer with_entry(const YamlNode& map, const YamlNode::Entry& added, const std::string& path,
+                       const std::string& source) {
   auto copy = std::make_shared<YamlNode>(map);
   for (YamlNode::Entry& entry : copy->entries) {
     if (entry.key != added.key) continue;
-    entry.value = merge(entry.value, added.value);
+    entry.value = merge(entry.value, entry.place, added.value, path, source);
     if (entry.value == added.value) entry.place = added.place;
     return copy;
   }
@@ -43,10 +45,18 @@ YamlPointer with_entry(const YamlNode& map, const YamlNode::Entry& added) {
   return copy;
 }
 
-YamlPointer merge(const YamlPointer& old, const YamlPointer& added) {
-  if (old->kind != YamlNode::Kind::kMap || added->kind != YamlNode::Kind::kMap) return added;
+YamlPointer merge(const YamlPointer& old, const Place& old_place, const YamlPointer& added,
+                  const std::string& path, const std::string& source) {
+  if (added->kind != YamlNode::Kind::kMap) return added;
+  if (old->kind != YamlNode::Kind::kMap) {
+    // Replacing it would hide what is wrong there.
+    raise(fmt::format("{}: {}", format_place(source, old_place), path),
+          fmt::format("a map of keys is expected, not {}", old->describe()));
+  }
   YamlPointer result = old;
-  for (const YamlNode::Entry& entry : added->entries) result = with_entry(*result, entry);
+  for (const YamlNode::Entry& entry : added->entries) {
+    result = with_entry(*result, entry, path.empty() ? entry.key : path + "." + entry.key, source);
+  }
   return result;
 }
 
@@ -78,17 +88,7 @@ YamlPointer apply_overrides(YamlPointer root, const std::vector<std::string>& ov
       map->entries.push_back({parts[i], place, value});
       value = map;
     }
-    // A value that is no map may not be replaced by one unseen.
-    const YamlNode* node = root.get();
-    for (std::size_t i = 0; i + 1 < parts.size() && node != nullptr; ++i) {
-      const YamlNode::Entry* entry = node->find(parts[i]);
-      node = entry == nullptr ? nullptr : entry->value.get();
-      if (node != nullptr && node->kind != YamlNode::Kind::kMap) {
-        raise(fmt::format("{}: {}", format_place(source, entry->place), parts[i]),
-              fmt::format("a map of keys is expected, not {}", node->describe()));
-      }
-    }
-    root = merge(root, value);
+    root = merge(root, Place{}, value, "", source);
   }
   return root;
 }

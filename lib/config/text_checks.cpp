@@ -65,6 +65,26 @@ std::optional<TextProblem> find_text_problem(std::string_view text) {
   return std::nullopt;
 }
 
+bool has_open_quote(std::string_view text, std::size_t offset) {
+  std::string_view rest = text.substr(std::min(offset, text.size()));
+  rest = rest.substr(0, rest.find('\n'));
+  while (!rest.empty() && (rest[0] == '&' || rest[0] == '!')) {
+    rest.remove_prefix(std::min(rest.find_first_of(" \t"), rest.size()));
+    rest.remove_prefix(std::min(rest.find_first_not_of(" \t"), rest.size()));
+  }
+  if (rest.empty() || (rest[0] != '"' && rest[0] != '\'')) return false;
+  const char quote = rest[0];
+  for (std::size_t i = 1; i < rest.size(); ++i) {
+    if (rest[i] == '\\' && quote == '"') {
+      ++i;
+    } else if (rest[i] == quote) {
+      // Doubled quotes inside single-quoted text end it and start it again.
+      return false;
+    }
+  }
+  return true;
+}
+
 std::string explain_syntax_error(std::string_view text, int line, const std::string& message) {
   // The parser may notice a tab only on the line after it.
   for (int candidate = std::max(1, line - 1); candidate <= line; ++candidate) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -25,9 +26,14 @@ constexpr std::size_t kMaxDepth = 64;
 /// Builds the tree from yaml-cpp's events.
 class TreeBuilder final : public YAML::EventHandler {
  public:
-  TreeBuilder(const std::string& source, const Place& origin) : source_(source), origin_(origin) {}
+  TreeBuilder(std::string_view text, const std::string& source, const Place& origin)
+      : text_(text), source_(source), origin_(origin) {}
 
-  YamlPointer take_root() { return root_; }
+  /// The tree; raises what was put off until the syntax proved right.
+  YamlPointer take_root() const {
+    if (pending_) throw *pending_;
+    return root_;
+  }
   int documents() const { return documents_; }
 
   void OnDocumentStart(const YAML::Mark& mark) override {
@@ -58,6 +64,9 @@ class TreeBuilder final : public YAML::EventHandler {
     // yaml-cpp marks quoted and block scalars with the tag "!", plain ones with "?" or none.
     node->quoted = tag == "!" || tag == kStringTag;
     if (!node->quoted) check_tag(mark, tag);
+    if (node->quoted && has_open_quote(text_, static_cast<std::size_t>(mark.pos))) {
+      raise(place(mark), "the quote is not closed on its line");
+    }
     remember(anchor, node);
     add(node, mark);
   }
@@ -126,7 +135,6 @@ class TreeBuilder final : public YAML::EventHandler {
 
   void open(std::shared_ptr<YamlNode> node, const YAML::Mark& mark, YAML::anchor_t anchor) {
     if (stack_.size() >= kMaxDepth) raise(place(mark), "the values are nested too deeply");
-    if (!stack_.empty()) require_no_key_position(mark);
     remember(anchor, node);
     if (anchor != 0) open_anchors_.insert(anchor);
     stack_.push_back(Frame{std::move(node), anchor, false, {}, {}});
@@ -139,26 +147,31 @@ class TreeBuilder final : public YAML::EventHandler {
     attach(frame.node);
   }
 
-  // A list or map in the place of a key.
-  void require_no_key_position(const YAML::Mark& mark) const {
-    const Frame& top = stack_.back();
-    if (top.node->kind == YamlNode::Kind::kMap && !top.has_key) {
-      raise(place(mark), "a key must be a plain word, not a list or a map");
+  bool expects_key() const {
+    return !stack_.empty() && stack_.back().node->kind == YamlNode::Kind::kMap &&
+           !stack_.back().has_key;
+  }
+
+  // An unclosed bracket makes the parser report a key of an odd shape before it sees the true
+  // mistake, so that this error waits for the end of the text.
+  void refuse_key(const Place& where) {
+    Frame& top = stack_.back();
+    if (!pending_) {
+      pending_.emplace(ErrorCode::kUsage, "a key must be a plain word, not a list, map or null",
+                       format_place(source_, where));
     }
+    top.has_key = true;
+    top.key.clear();
+    top.key_place = where;
   }
 
   void add(const YamlPointer& node, const YAML::Mark& mark) {
-    if (!stack_.empty() && stack_.back().node->kind == YamlNode::Kind::kMap &&
-        !stack_.back().has_key) {
-      set_key(*node, mark);
-      return;
-    }
-    attach(node);
+    if (!expects_key()) return attach(node);
+    set_key(*node, place(mark));
   }
 
-  void set_key(const YamlNode& node, const YAML::Mark& mark) {
-    const Place where = place(mark);
-    if (node.kind != YamlNode::Kind::kScalar) raise(where, "a key must be a plain word");
+  void set_key(const YamlNode& node, const Place& where) {
+    if (node.kind != YamlNode::Kind::kScalar) return refuse_key(where);
     Frame& top = stack_.back();
     top.has_key = true;
     top.key = node.text;
@@ -171,6 +184,7 @@ class TreeBuilder final : public YAML::EventHandler {
   }
 
   void attach(const YamlPointer& node) {
+    if (expects_key()) return set_key(*node, node->place);
     if (stack_.empty()) {
       root_ = node;
       return;
@@ -190,6 +204,7 @@ class TreeBuilder final : public YAML::EventHandler {
     top.has_key = false;
   }
 
+  std::string_view text_;  // without a byte order mark, as positions count
   const std::string& source_;
   Place origin_;
   int documents_ = 0;
@@ -197,6 +212,7 @@ class TreeBuilder final : public YAML::EventHandler {
   std::vector<Frame> stack_;
   std::map<YAML::anchor_t, YamlPointer> anchors_;
   std::set<YAML::anchor_t> open_anchors_;
+  std::optional<Error> pending_;
 };
 
 }  // namespace
@@ -227,8 +243,9 @@ YamlPointer parse_yaml(std::string_view text, const std::string& source, const P
   };
   if (const auto problem = find_text_problem(text)) raise(problem->line, problem->message);
 
+  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
   std::istringstream stream{std::string(text)};
-  TreeBuilder builder(source, origin);
+  TreeBuilder builder(text, source, origin);
   try {
     YAML::Parser parser(stream);
     while (parser.HandleNextDocument(builder)) {

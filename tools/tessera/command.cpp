@@ -11,12 +11,15 @@
 
 namespace tessera::tool {
 
-void add_config_options(CLI::App& command, std::string& path, std::vector<std::string>& overrides) {
-  command.add_option("CONFIG", path, "YAML file (docs/configuration.md)")->required();
+CLI::Option* add_config_options(CLI::App& command, std::string& path,
+                                std::vector<std::string>& overrides) {
+  CLI::Option* config =
+      command.add_option("CONFIG", path, "YAML file (docs/configuration.md)")->required();
   command
       .add_option("--set", overrides,
                   "key.path=value takes the place of what the file says; may be repeated")
       ->allow_extra_args(false);
+  return config;
 }
 
 void add_ranks_option(CLI::App& command, int& ranks, const std::string& meaning) {

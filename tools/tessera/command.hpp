@@ -25,8 +25,9 @@ void add_config(CLI::App& app, Invocation& invocation);
 void add_checkpoint(CLI::App& app, Invocation& invocation);
 void add_info(CLI::App& app, Invocation& invocation);
 
-/// CONFIG and --set, which several commands take.
-void add_config_options(CLI::App& command, std::string& path, std::vector<std::string>& overrides);
+/// CONFIG and --set, which several commands take. Returns the option CONFIG, which is required.
+CLI::Option* add_config_options(CLI::App& command, std::string& path,
+                                std::vector<std::string>& overrides);
 /// --ranks.
 void add_ranks_option(CLI::App& command, int& ranks, const std::string& meaning);
 

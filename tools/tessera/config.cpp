@@ -1,4 +1,5 @@
 // tessera config
+#include <tessera/error.hpp>
 #include <tessera/options.hpp>
 
 #include <algorithm>
@@ -18,6 +19,7 @@ struct Arguments {
   std::vector<std::string> overrides;
   int ranks = 0;
   bool origins = false;
+  bool reference = false;
 };
 
 // "key = value   [origin]", aligned.
@@ -36,6 +38,11 @@ std::string list_values(const Config& config) {
 }
 
 int run(const Arguments& arguments) {
+  if (arguments.reference) {
+    print(config_reference());
+    return 0;
+  }
+  if (arguments.path.empty()) throw Error(ErrorCode::kUsage, "CONFIG is required");
   Config config = load_config(arguments.path, arguments.overrides);
   if (arguments.ranks > 0) {
     resolve_for_ranks(config, arguments.ranks);
@@ -55,11 +62,13 @@ void add_config(CLI::App& app, Invocation& invocation) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command =
       app.add_subcommand("config", "Check a file and print the full YAML, defaults included");
-  add_config_options(*command, arguments->path, arguments->overrides);
+  add_config_options(*command, arguments->path, arguments->overrides)->required(false);
   add_ranks_option(*command, arguments->ranks,
                    "Fill in what depends on the number of ranks, for this many");
   command->add_flag("--origins", arguments->origins,
                     "List every key with its value and where that comes from");
+  command->add_flag("--reference", arguments->reference,
+                    "Print the tables of docs/configuration.md: every key that there is");
   command->callback([arguments, &invocation] {
     invocation.run = [arguments] { return on_first_rank([&] { return run(*arguments); }); };
   });

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <exception>
 #include <string>
+#include <vector>
 
 #include "tessera/command.hpp"
 
@@ -23,6 +24,18 @@ std::string usage_message(const CLI::ParseError& error) {
     message[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(message[0])));
   }
   return message + " (tessera --help lists the commands, tessera COMMAND --help their options)";
+}
+
+// What is wrong with the choice of the command, or "".
+std::string command_problem(const CLI::App& app, const std::vector<std::string>& arguments) {
+  std::string names;
+  for (const CLI::App* command : app.get_subcommands({})) {
+    names += (names.empty() ? "" : ", ") + command->get_name();
+    if (!arguments.empty() && arguments[0] == command->get_name()) return {};
+  }
+  if (arguments.empty()) return "a command is expected: " + names;
+  if (arguments[0].starts_with("-")) return {};
+  return "unknown command '" + arguments[0] + "'; there are " + names;
 }
 
 int run(const tool::Invocation& invocation) {
@@ -49,6 +62,11 @@ int main(int argc, char** argv) {
   tool::add_config(app, invocation);
   tool::add_checkpoint(app, invocation);
   tool::add_info(app, invocation);
+  const std::string problem = command_problem(app, {argv + (argc > 0 ? 1 : 0), argv + argc});
+  if (!problem.empty()) {
+    tool::print_error(problem);
+    return static_cast<int>(ErrorCode::kUsage);
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& request) {  // --help, --version
