@@ -44,6 +44,11 @@ class FaultyEnv final : public Env {
     const std::lock_guard lock(mutex_);
     faults_.push_back({operation, nth, error, std::move(path_part), torn_bytes, forever});
   }
+  /// From the `nth` (0 = the next) operation on, all fail: the process has died there.
+  void fail_all_from(int nth) {
+    const std::lock_guard lock(mutex_);
+    alive_ = nth;
+  }
   /// What free_bytes() answers from now on.
   void set_free_bytes(std::uint64_t bytes) {
     const std::lock_guard lock(mutex_);
@@ -68,6 +73,7 @@ class FaultyEnv final : public Env {
     const std::lock_guard lock(mutex_);
     records_.clear();
     faults_.clear();
+    alive_ = -1;
     bytes_read_ = 0;
     free_bytes_set_ = false;
   }
@@ -175,6 +181,8 @@ class FaultyEnv final : public Env {
     {
       const std::lock_guard lock(mutex_);
       records_.push_back(record);
+      if (alive_ == 0) throw Error(ErrorCode::kData, "the process has died");
+      if (alive_ > 0) --alive_;
       for (Fault& fault : faults_) {
         if (fault.operation != record.operation) continue;
         if (record.path.find(fault.path_part) == std::string::npos &&
@@ -197,6 +205,7 @@ class FaultyEnv final : public Env {
   std::vector<Fault> faults_;
   std::vector<FileRecord> records_;
   std::function<void(const FileRecord&)> observer_;
+  int alive_ = -1;
   std::uint64_t free_bytes_ = 0;
   std::uint64_t bytes_read_ = 0;
   bool free_bytes_set_ = false;
