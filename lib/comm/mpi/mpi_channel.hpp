@@ -6,9 +6,8 @@
 #include <mutex>
 #include <vector>
 
-#include <mpi.h>
-
 #include "comm/job.hpp"
+#include "comm/mpi/mpi_header.hpp"
 
 namespace tessera {
 

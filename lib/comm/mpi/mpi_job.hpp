@@ -5,9 +5,8 @@
 
 #include <memory>
 
-#include <mpi.h>
-
 #include "comm/job.hpp"
+#include "comm/mpi/mpi_header.hpp"
 
 namespace tessera {
 

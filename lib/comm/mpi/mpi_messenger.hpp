@@ -4,8 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include <mpi.h>
-
+#include "comm/mpi/mpi_header.hpp"
 #include "comm/transport.hpp"
 
 namespace tessera {

@@ -6,8 +6,7 @@
 #include <memory>
 #include <string>
 
-#include <mpi.h>
-
+#include "comm/mpi/mpi_header.hpp"
 #include "comm/shared_memory.hpp"
 
 namespace tessera {
