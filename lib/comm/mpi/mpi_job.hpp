@@ -4,6 +4,7 @@
 #include <tessera/world.hpp>
 
 #include <memory>
+#include <utility>
 
 #include "comm/job.hpp"
 #include "comm/mpi/mpi_header.hpp"

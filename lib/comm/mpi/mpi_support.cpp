@@ -1,5 +1,6 @@
 #include "comm/mpi/mpi_support.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
