@@ -152,7 +152,7 @@ SliceEntry get_slice(ByteReader& reader) {
 std::uint64_t check_chunks_of(const SliceEntry& slice, const ShardIndex& index,
                               std::uint64_t next_chunk) {
   const std::uint64_t wanted = chunk_count(slice.count, slice.dtype, index.chunk_bytes);
-  if (slice.first_chunk > index.chunks.size() || wanted > index.chunks.size() - slice.first_chunk) {
+  if (slice.first_chunk != next_chunk || wanted > index.chunks.size() - next_chunk) {
     damaged("the slice of '" + slice.name + "' lacks chunks");
   }
   std::uint64_t left = static_cast<std::uint64_t>(slice.count) * size_of(slice.dtype);
