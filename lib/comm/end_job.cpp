@@ -13,8 +13,10 @@ namespace {
 
 // How long a failed rank waits for the others to fail too.
 constexpr std::chrono::seconds kOthersFail{2};
-// Then the rank that has the first cause speaks before anybody ends the job by force.
-constexpr std::chrono::milliseconds kCauseSpeaks{300};
+// Who has printed ends the job by force a little later, who has not leaves the others time to
+// print.
+constexpr std::chrono::milliseconds kAfterPrinting{50};
+constexpr std::chrono::milliseconds kOthersPrint{300};
 constexpr std::chrono::milliseconds kPoll{1};
 // The hash of a rank that has nothing of its own to print.
 constexpr std::uint64_t kNothing = 0;
@@ -63,10 +65,11 @@ int end_job(World& world, int code, std::string_view message) {
       std::this_thread::sleep_for(kPoll);
     }
   }
-  if (hash != kNothing && is_first_with(job, hash)) print_error(rank, message);
+  const bool prints = hash != kNothing && is_first_with(job, hash);
+  if (prints) print_error(rank, message);
   const int exit_code = cause.code == 0 ? 1 : cause.code;
   if (group->backend() != "local" && !all_ended(job)) {
-    if (cause.rank != rank) std::this_thread::sleep_for(kCauseSpeaks);
+    std::this_thread::sleep_for(prints ? kAfterPrinting : kOthersPrint);
     group->abandon(exit_code);
   }
   return exit_code;

@@ -9,6 +9,8 @@ namespace tessera {
 
 namespace {
 
+constexpr std::int64_t kMaxStaging = 64 << 20;
+
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
 }
@@ -27,8 +29,9 @@ MessageTransport::MessageTransport(Messenger& messenger, const GroupInfo& group,
       monitor_(monitor),
       ranks_(group.size()),
       rank_(group.rank),
-      staging_bytes_(std::max(static_cast<std::size_t>(std::max<std::int64_t>(staging_bytes, 0)),
-                              static_cast<std::size_t>(ranks_) * 64)),
+      staging_bytes_(std::max(
+          static_cast<std::size_t>(std::clamp<std::int64_t>(staging_bytes, 0, kMaxStaging)),
+          static_cast<std::size_t>(ranks_) * 64)),
       staging_(std::make_unique<std::vector<std::byte>>()),
       greetings_(std::make_unique<std::vector<Greeting>>(2 * static_cast<std::size_t>(ranks_))) {}
 
@@ -80,6 +83,12 @@ void MessageTransport::enter(const OperationInfo& info, std::span<const std::int
   }
 }
 
+std::size_t MessageTransport::staging_stride() {
+  const std::size_t stride = staging_bytes_ / static_cast<std::size_t>(ranks_) / 64 * 64;
+  staging_->resize(static_cast<std::size_t>(ranks_) * stride);
+  return stride;
+}
+
 void MessageTransport::barrier(const OperationInfo& info) { enter(info); }
 
 void MessageTransport::all_gather(const OperationInfo& info, const std::byte* input,
@@ -100,8 +109,7 @@ void MessageTransport::reduce_scatter(const OperationInfo& info, const std::byte
                                       ReduceOp op) {
   enter(info);
   const std::size_t size = size_of(dtype);
-  const std::size_t stride = staging_bytes_ / static_cast<std::size_t>(ranks_) / 64 * 64;
-  staging_->resize(static_cast<std::size_t>(ranks_) * stride);
+  const std::size_t stride = staging_stride();
   std::vector<const std::byte*> sources(static_cast<std::size_t>(ranks_));
   for (std::int64_t begin = 0; begin < elements;) {
     const std::int64_t count = std::min(elements - begin, static_cast<std::int64_t>(stride / size));
@@ -129,8 +137,7 @@ void MessageTransport::all_reduce(const OperationInfo& info, const std::byte* in
                                   ReduceOp op) {
   enter(info);
   const std::size_t size = size_of(dtype);
-  const std::size_t stride = staging_bytes_ / static_cast<std::size_t>(ranks_) / 64 * 64;
-  staging_->resize(static_cast<std::size_t>(ranks_) * stride);
+  const std::size_t stride = staging_stride();
   const auto most = static_cast<std::int64_t>(stride / size) * ranks_;
   std::vector<const std::byte*> sources(static_cast<std::size_t>(ranks_));
   for (std::int64_t begin = 0; begin < elements;) {

@@ -14,7 +14,7 @@ namespace tessera {
 /// and sum them along the same tree as WindowTransport.
 class MessageTransport final : public Transport {
  public:
-  /// `staging_bytes` bounds the memory that a reduction collects at once.
+  /// `staging_bytes` bounds the memory that a reduction collects at once; 64 MiB at most.
   MessageTransport(Messenger& messenger, const GroupInfo& group, const Monitor& monitor,
                    std::int64_t staging_bytes);
 
@@ -45,6 +45,8 @@ class MessageTransport final : public Transport {
   int peer(int step) const { return (rank_ + step) % ranks_; }
   /// Waits for the messages; memory that they may still use after an error is never freed.
   void await(Exchange& exchange, const OperationInfo& info);
+  /// Bytes of staging per rank, all of it allocated.
+  std::size_t staging_stride();
   std::byte* staging(int rank, std::size_t stride) {
     return staging_->data() + static_cast<std::size_t>(rank) * stride;
   }
