@@ -37,7 +37,7 @@ struct RouteOptions {
   /// int64 [S]: counter of each token's noise, so that it depends neither on ranks nor on batch
   /// sizes; needed when sample_second. Expert e of token s gets −log(−log u), u from
   /// philox(seed, noise_index[s], e).
-  Tensor noise_index;
+  Tensor noise_index = {};
 };
 
 /// Results of routing S tokens to E experts with k choices.

@@ -26,14 +26,15 @@ struct RouteTokens {
   std::int32_t* choice;       // [S, k]
   std::int64_t experts;
   int top_k;
-  bool sample_second;
+  const std::int64_t* noise_index;  // [S], null = no noise
   std::uint64_t seed;
 
   TESSERA_HOST_DEVICE float score(std::int64_t s, std::int64_t e, int j) const {
     const std::int64_t at = s * experts + e;
     if (j == 0) return probs[at];
-    if (j != 1 || !sample_second) return logits[at];
-    const Philox4 bits = philox(seed, static_cast<std::uint64_t>(at), 0x67756d62ull);
+    if (j != 1 || noise_index == nullptr) return logits[at];
+    const Philox4 bits =
+        philox(seed, static_cast<std::uint64_t>(noise_index[s]), static_cast<std::uint64_t>(e));
     // The middle of a cell of 2^-24, so that u is neither 0 nor 1.
     const float u = uniform_from_bits(bits.word[0]) + 0x1p-25f;
     return logits[at] - logf(-logf(u));

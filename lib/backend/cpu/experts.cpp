@@ -29,6 +29,7 @@ void CpuOperators::route(Stream& stream, const Tensor& logits, const Tensor& val
   const std::int64_t experts = logits.size(1);
   check_tensor(logits, tokens * experts, DType::kF32, "logits");
   check_optional(valid, tokens, DType::kI32, "valid");
+  if (options.sample_second) check_tensor(options.noise_index, tokens, DType::kI64, "noise_index");
   check_routing(routing, tokens, experts, options.top_k);
   check_tensor(routing.counts, experts, DType::kI64, "counts");
   check_tensor(routing.first_counts, experts, DType::kI64, "first_counts");
@@ -43,9 +44,12 @@ void CpuOperators::route(Stream& stream, const Tensor& logits, const Tensor& val
     auto* position = routing.position.data<std::int32_t>();
     auto* counts = routing.counts.data<std::int64_t>();
     auto* first_counts = routing.first_counts.data<std::int64_t>();
-    run_items(device, tokens, experts,
-              kernels::RouteTokens{logits.data<float>(), data_or_null<std::int32_t>(valid), probs,
-                                   lse, choice, experts, k, options.sample_second, options.seed});
+    run_items(
+        device, tokens, experts,
+        kernels::RouteTokens{
+            logits.data<float>(), data_or_null<std::int32_t>(valid), probs, lse, choice, experts, k,
+            options.sample_second ? options.noise_index.data<std::int64_t>() : nullptr,
+            options.seed});
     if (options.probs_policy) {
       run_items(device, experts, tokens * k,
                 kernels::RouteMostProbable{probs, choice, position, counts, first_counts, tokens,
