@@ -90,7 +90,7 @@ THIRD_PARTY = [
     ("fmt", r"fmt/.*", ["lib/", "tools/", "tests/"]),
     # The rest only in sources, so that no header of ours pulls them in.
     ("nlohmann-json", r"nlohmann/.*", ["lib/|*.cpp", "tools/", "tests/"]),
-    ("xxHash", r"xxh\w*\.h", ["lib/|*.cpp"]),
+    ("xxHash", r"xxh\w*\.h", ["lib/|*.cpp", "tests/"]),
     ("hwloc", r"hwloc(/.*|\.h)", ["lib/|*.cpp"]),
 ]
 
@@ -215,15 +215,18 @@ def check_folders(source, root):
     for line, header, quoted in source.includes():
         first = header.split("/")[0]
         shown = f'"{header}"' if quoted else f"<{header}>"
+        beside = os.path.join(root, os.path.dirname(source.path), header)
+        from_top = os.path.join(root, source.top, header)
+        if quoted and "own" in allowed and (os.path.isfile(beside) or os.path.isfile(from_top)):
+            continue
         if first == "tessera" and "/" in header:
             if quoted and source.top != "include":
                 yield line, f"{shown}: public headers are included as <{header}>"
             continue
         is_lib = first in MAY_USE and "/" in header
-        beside = os.path.join(root, os.path.dirname(source.path), header)
         if is_lib and not quoted and third_party_of(header):
             is_lib = False
-        if is_lib and not (quoted and source.top != "lib" and os.path.isfile(beside)):
+        if is_lib:
             if "lib" not in allowed:
                 yield line, f"{shown}: {source.top}/ may include only <tessera/...>, not lib/{first}"
             elif not quoted:

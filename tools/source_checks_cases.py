@@ -35,6 +35,8 @@ CASES = [
     ("examples/lib.cpp", '#include "base/near.hpp"\n', "may include only <tessera/"),
     ("python_bindings/lib.cpp", '#include "base/near.hpp"\n', "may include only <tessera/"),
     ("tools/lib.cpp", '#include "base/near.hpp"\n#include <fmt/format.h>\n', None),
+    ("tools/tessera/command.hpp", "#pragma once\n", None),
+    ("tools/tessera/main.cpp", '#include "tessera/command.hpp"\n', None),
     # (b) third-party headers
     ("lib/comm/local/mpi.cpp", "#include <mpi.h>\n", "mpi.h may be included only in lib/comm/mpi/"),
     ("lib/comm/mpi/mpi.cpp", "#include <mpi.h>\n", None),
