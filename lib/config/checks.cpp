@@ -101,6 +101,12 @@ void complete_moe(Config& config) {
            "every_n_layers {} is more than num_layers {}: no block would have experts",
            moe.every_n_layers, config.model.num_layers);
   }
+  if (moe.drop_policy == "probs" && moe.top_k < 3) {
+    warn(config, "moe.drop_policy",
+         fmt::format("drop_policy probs has no effect with top_k {}: it "
+                     "needs 3 or more",
+                     moe.top_k));
+  }
   if (mixtral && moe.every_n_layers != 1) {
     refuse(config, {"moe.every_n_layers"},
            "family mixtral has experts in every block, but every_n_layers is {}: use family llama",

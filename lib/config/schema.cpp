@@ -74,8 +74,9 @@ static void describe(MoeOptions& o, SchemaVisitor& v) {
             "Ranks that share one set of experts; divides the ranks and `num_experts`. `auto` is "
             "the largest such size.");
   v.integer("every_n_layers", o.every_n_layers, {.min = 1}, "Every n-th block has experts.");
-  v.choice("drop_policy", o.drop_policy, {{"position"}, {"probs"}},
-           "Which routes are dropped: those that come last.");
+  v.choice("drop_policy", o.drop_policy, {{"position", "probs"}, {}},
+           "Which routes are dropped: those that come last, or (from `top_k` 3 on) the least "
+           "probable ones.");
 }
 
 static void describe(TrainerOptions& o, SchemaVisitor& v) {

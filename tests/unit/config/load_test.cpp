@@ -178,6 +178,8 @@ TEST_CASE("every value knows where it comes from") {
 TEST_CASE("warnings for what is allowed but odd") {
   CHECK(load_text("checkpoint: {keep_last: 1}").warnings.size() == 1);
   CHECK(load_text("checkpoint: {keep_last: 0}").warnings.empty());
+  CHECK(load_text("moe: {drop_policy: probs}").warnings.size() == 1);
+  CHECK(load_text("moe: {drop_policy: probs, top_k: 3}").warnings.empty());
   CHECK(load_text("optimizer: {momentum: 0.9}").warnings.size() == 1);
   CHECK(load_text("optimizer: {type: sgd, momentum: 0.9}").warnings.empty());
 }
