@@ -171,7 +171,7 @@ static void describe(ZeroOptions& o, SchemaVisitor& v) {
 static void describe(CommOptions& o, SchemaVisitor& v) {
   v.choice("backend", o.backend, {{"auto", "local", "mpi"}, {"nccl"}},
            "`local`: ranks are threads of one process.");
-  v.number("timeout_s", o.timeout_s, kPositive,
+  v.number("timeout_s", o.timeout_s, {.min = 0, .max = 1e7, .open_min = true},
            "Seconds after which a wait for other ranks is an error.");
   v.integer("window_bytes", o.window_bytes, {.min = 4096, .max = std::int64_t{1} << 40},
             "Shared-memory staging per rank and communicator.");
