@@ -28,9 +28,9 @@ class Experts;
 /// experts.e.w3.weight [intermediate, hidden], experts.e.w2.weight [hidden, intermediate], with
 /// Parameter::expert = e. In a model the layer is called "block_sparse_moe".
 ///
-/// Input [sequences, time, hidden] of any float dtype (or [.., hidden] where the context has no
-/// sequence_index); the output has its shape and dtype. Sequences whose Context::sequence_index is
-/// −1 are padding: never routed or counted, their output is 0. A token whose routes were all
+/// Input [sequences, time, hidden] of any float dtype; the output has its shape and dtype.
+/// Sequences whose Context::sequence_index is −1 are padding: never routed or counted, their output
+/// is 0 (where the context has no sequence_index, none is padding). A token whose routes were all
 /// dropped has output 0 too.
 ///
 /// Balance and z-loss are not part of the output: their gradient is added to the router's in

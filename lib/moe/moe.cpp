@@ -97,13 +97,13 @@ std::string MoE::layer_name() const {
 Variable MoE::forward(const Variable& input) {
   Context& owner = context();
   const std::string name = layer_name();
-  if (input.shape().rank() < 1 || input.size(-1) != hidden_) {
+  if (input.shape().rank() < 2 || input.size(-1) != hidden_) {
     fail(ErrorCode::kUsage, "an MoE layer of width {} was given {}", hidden_,
          input.shape().to_string());
   }
 
   const bool noise = options_.second_choice_sampling && options_.top_k == 2 && owner.training();
-  const moe::TokenSet tokens = moe::find_tokens(owner, input.tensor().elements() / hidden_, noise);
+  const moe::TokenSet tokens = moe::find_tokens(owner, input.shape(), noise);
   kernels::RouteOptions route;
   route.top_k = options_.top_k;
   route.probs_policy = options_.top_k >= 3 && options_.drop_policy == "probs";

@@ -1,6 +1,7 @@
 #include "moe/router.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -65,21 +66,25 @@ Balance balance_of(Context& context, const kernels::Routing& routing, const Rout
 
 }  // namespace
 
-TokenSet find_tokens(Context& context, std::int64_t rows, bool with_noise_index) {
-  TokenSet tokens;
-  tokens.routed = rows;
+TokenSet find_tokens(Context& context, const Shape& shape, bool with_noise_index) {
+  const std::int64_t count = shape[0];
+  const std::int64_t rows = shape.elements() / shape[-1];
+  const std::int64_t length = count == 0 ? 0 : rows / count;
   Stream& stream = context.stream();
-  std::vector<std::int64_t> sequences;
-  if (context.sequence_index.defined()) {
+  std::vector<std::int64_t> sequences(static_cast<std::size_t>(count));
+  if (!context.sequence_index.defined()) {
+    std::iota(sequences.begin(), sequences.end(), std::int64_t{0});
+  } else if (context.sequence_index.elements() == count) {
     sequences = read_to_host<std::int64_t>(stream, context.sequence_index);
+  } else {
+    fail(ErrorCode::kUsage, "an MoE layer got {} while the context has {} sequences",
+         shape.to_string(), context.sequence_index.elements());
   }
-  const auto count = static_cast<std::int64_t>(sequences.size());
-  TESSERA_CHECK(count == 0 || rows % count == 0, "{} tokens in {} sequences", rows, count);
-  const std::int64_t length = count == 0 ? 1 : rows / count;
 
+  TokenSet tokens;
   const std::int64_t padding = std::count(sequences.begin(), sequences.end(), -1);
+  tokens.routed = rows - padding * length;
   if (padding > 0) {
-    tokens.routed = rows - padding * length;
     std::vector<std::int32_t> valid;
     valid.reserve(static_cast<std::size_t>(rows));
     for (const std::int64_t sequence : sequences) {
@@ -89,11 +94,10 @@ TokenSet find_tokens(Context& context, std::int64_t rows, bool with_noise_index)
         copy_to_device(stream, context.device(), std::move(valid), Shape{rows}, DType::kI32);
   }
   if (with_noise_index) {
-    std::vector<std::int64_t> index(static_cast<std::size_t>(rows));
-    for (std::int64_t row = 0; row < rows; ++row) {
-      const std::int64_t sequence =
-          count == 0 ? row : sequences[static_cast<std::size_t>(row / length)];
-      index[static_cast<std::size_t>(row)] = sequence * length + row % length;
+    std::vector<std::int64_t> index;
+    index.reserve(static_cast<std::size_t>(rows));
+    for (const std::int64_t sequence : sequences) {
+      for (std::int64_t t = 0; t < length; ++t) index.push_back(sequence * length + t);
     }
     tokens.noise_index =
         copy_to_device(stream, context.device(), std::move(index), Shape{rows}, DType::kI64);

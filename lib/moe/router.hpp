@@ -20,9 +20,9 @@ struct TokenSet {
   std::int64_t routed = 0;  ///< tokens that are not padding
 };
 
-/// Reads the context's sequence_index (−1 = padding; undefined = no padding) for a batch of `rows`
-/// tokens, whole sequences one after another.
-TokenSet find_tokens(Context& context, std::int64_t rows, bool with_noise_index);
+/// Reads the context's sequence_index (−1 = padding; undefined = no padding) for a batch of this
+/// shape, [sequences, .., hidden]. Raises Error{kUsage} when it has another number of sequences.
+TokenSet find_tokens(Context& context, const Shape& shape, bool with_noise_index);
 
 /// What a router needs besides its operands.
 struct RouterCall {
