@@ -68,7 +68,7 @@ TEST_CASE("launchers are known by their variables") {
   SECTION("a shell in a Slurm allocation, a batch script") {
     const Environment shell({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}});
     CHECK_FALSE(ts::launched_by_mpi());
-    const Environment batch({{"SLURM_PROCID", "0"}});
+    const Environment batch(Variables{{{"SLURM_PROCID", "0"}}});
     CHECK_FALSE(ts::launched_by_mpi());
   }
   SECTION("nonsense") {
