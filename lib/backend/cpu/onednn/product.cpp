@@ -34,23 +34,48 @@ dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, bool transpos
   return {{rows, columns}, type_of(dtype), strides};
 }
 
-dnnl::matmul make_primitive(const Product& p) {
+/// A primitive and the scratch memory it needs. oneDNN's own scratchpad belongs to the thread that
+/// made the primitive, while ranks that are threads share primitives: so the caller brings it.
+struct Planned {
+  dnnl::matmul primitive;
+  dnnl::memory::desc scratchpad;
+};
+
+Planned make_primitive(const Product& p) {
   const dnnl::matmul::desc description(matrix(p.m, p.k, p.transpose_a, p.operand_type),
                                        matrix(p.k, p.n, p.transpose_b, p.operand_type),
                                        matrix(p.m, p.n, false, p.result_type));
   dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (p.accumulate) {
     dnnl::post_ops add_to_result;
     add_to_result.append_sum(1.0f);
     attributes.set_post_ops(add_to_result);
   }
-  return dnnl::matmul(dnnl::matmul::primitive_desc(description, attributes, engine()));
+  const dnnl::matmul::primitive_desc plan(description, attributes, engine());
+  return {dnnl::matmul(plan), plan.scratchpad_desc()};
 }
 
+/// Workspace of the device for one call.
+class Scratch {
+ public:
+  Scratch(Device& device, std::size_t bytes)
+      : device_(device), bytes_(bytes), data_(device.allocate(bytes, MemoryTag::kWorkspace)) {}
+  ~Scratch() { device_.free(data_, bytes_, MemoryTag::kWorkspace); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  void* data() const { return data_; }
+
+ private:
+  Device& device_;
+  std::size_t bytes_;
+  void* data_;
+};
+
 /// The primitive of a shape; the number of threads is part of what oneDNN plans with.
-dnnl::matmul primitive_for(const Product& p, int threads) {
+Planned primitive_for(const Product& p, int threads) {
   static std::mutex mutex;
-  static std::map<Key, dnnl::matmul> cache;
+  static std::map<Key, Planned> cache;
   const Key key{
       p.m,           p.n,    p.k, p.transpose_a, p.transpose_b, p.accumulate, p.operand_type,
       p.result_type, threads};
@@ -78,13 +103,18 @@ void library_product(const Product& p, Device& device) {
   if (omp_get_max_threads() != threads) omp_set_num_threads(threads);
   try {
     thread_local dnnl::stream stream(engine());
-    const dnnl::matmul primitive = primitive_for(p, threads);
+    const Planned planned = primitive_for(p, threads);
+    const Scratch scratch(device, planned.scratchpad.get_size());
+    const dnnl::memory scratchpad(planned.scratchpad, engine(), scratch.data());
     const dnnl::memory a(matrix(p.m, p.k, p.transpose_a, p.operand_type), engine(),
                          const_cast<void*>(p.a));
     const dnnl::memory b(matrix(p.k, p.n, p.transpose_b, p.operand_type), engine(),
                          const_cast<void*>(p.b));
     const dnnl::memory c(matrix(p.m, p.n, false, p.result_type), engine(), p.c);
-    primitive.execute(stream, {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, c}});
+    planned.primitive.execute(stream, {{DNNL_ARG_SRC, a},
+                                       {DNNL_ARG_WEIGHTS, b},
+                                       {DNNL_ARG_DST, c},
+                                       {DNNL_ARG_SCRATCHPAD, scratchpad}});
     stream.wait();
   } catch (const dnnl::error& error) {
     fail(ErrorCode::kInternal, "oneDNN product [{}, {}, {}] of {}: {}", p.m, p.n, p.k,
