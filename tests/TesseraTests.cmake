@@ -2,13 +2,13 @@
 # it to CTest, one test per source file (selected by the file's tag [#name]), so that a run is fast
 # and a failure still names its file.
 function(tessera_test name folder)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS;SUPPORT" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${folder}/*_test.cpp)
   if(NOT sources)
     return()
   endif()
   set(target test_${name})
-  add_executable(${target} ${sources} $<TARGET_OBJECTS:tessera_test_main>)
+  add_executable(${target} ${sources} ${ARG_SUPPORT} $<TARGET_OBJECTS:tessera_test_main>)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/lib ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${target} PRIVATE tessera_internal)
   target_compile_definitions(${target} PRIVATE

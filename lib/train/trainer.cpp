@@ -5,17 +5,15 @@
 #include <memory>
 #include <optional>
 
-#include <tessera/checkpoint.hpp>
 #include <tessera/data.hpp>
 #include <tessera/engine.hpp>
 #include <tessera/models.hpp>
-#include <tessera/version.hpp>
+#include <tessera/training_checkpoints.hpp>
 
 #include <fmt/format.h>
 
 #include "base/check.hpp"
 #include "base/env.hpp"
-#include "base/philox.hpp"
 #include "train/fault_injection.hpp"
 #include "train/metrics.hpp"
 #include "train/progress.hpp"
@@ -26,11 +24,6 @@ namespace tessera {
 
 namespace {
 
-std::string checkpoint_directory(const Config& config) {
-  return config.checkpoint.dir.empty() ? join_path(config.run.dir, "checkpoints")
-                                       : config.checkpoint.dir;
-}
-
 /// One rank's run: the pieces, and the loop over them.
 class Trainer {
  public:
@@ -40,19 +33,12 @@ class Trainer {
         model_(models::make(config.model, config.moe)),
         data_(config, world),
         engine_(world, *model_, config),
-        checkpoints_(config.checkpoint, checkpoint_directory(config), world,
-                     config.resolved_yaml) {}
+        checkpoints_(config, world, engine_, data_) {}
 
   int train(const std::string& resume);
   double load_and_evaluate(const std::string& checkpoint, std::int64_t* step);
 
  private:
-  std::vector<StateSource*> sources() { return {&engine_, &data_}; }
-  VersionTriple versions() const {
-    return {engine_.fingerprint(), data_.fingerprint(),
-            fmt::format("{:016x}", hash_name(config_.resolved_yaml +
-                                             std::string(version_string())))};
-  }
   void prepare_folder();
   void start(const std::string& resume);
   void say(const std::string& text) {
@@ -69,13 +55,12 @@ class Trainer {
   std::unique_ptr<Model> model_;
   DataLoader data_;
   Engine engine_;
-  Checkpointer checkpoints_;
+  TrainingCheckpoints checkpoints_;
   std::unique_ptr<MetricsFile> metrics_;   // rank 0
   std::unique_ptr<Progress> progress_;     // rank 0
   std::optional<double> first_loss_;
   double last_loss_ = 0.0;
   std::optional<double> eval_loss_;
-  std::int64_t saved_step_ = -1;
 };
 
 void Trainer::prepare_folder() {
@@ -98,14 +83,14 @@ void Trainer::start(const std::string& resume) {
                                 config_.moe->expert_parallel_size)
                   : std::string(),
       t.train_batch_size, t.micro_batch_size, t.gradient_accumulation_steps, world_.size()));
+  checkpoints_.check_writable();
   if (resume == "none") {
     say("starting from scratch");
   } else if (resume == "auto") {
-    const auto step = checkpoints_.load_latest(sources(), versions());
+    const auto step = checkpoints_.resume_latest();
     say(step ? fmt::format("resumed from step {}", *step) : "starting from scratch");
-    if (step) saved_step_ = *step;
   } else {
-    say(fmt::format("resumed from step {} ({})", checkpoints_.load(resume, sources(), versions()),
+    say(fmt::format("resumed from step {} ({})", checkpoints_.resume(resume),
                     resume));
   }
   run_on_root(world_, [&] {
@@ -139,14 +124,10 @@ void Trainer::evaluate_if_due(bool last) {
 }
 
 void Trainer::save_if_due(bool last, bool stopping) {
-  const CheckpointOptions& options = config_.checkpoint;
-  const bool due = options.save_interval > 0 &&
-                   (last || engine_.step() % options.save_interval == 0);
-  const bool rescue = stopping && options.save_on_signal;
-  if ((!due && !rescue) || saved_step_ == engine_.step()) return;
+  const bool rescue = stopping && config_.checkpoint.save_on_signal;
+  if (!checkpoints_.due() && !rescue) return;
   try {
-    checkpoints_.save(engine_.step(), sources(), versions());
-    saved_step_ = engine_.step();
+    checkpoints_.save();
     say(fmt::format("saved step {} in {}", engine_.step(), checkpoints_.directory()));
   } catch (const Error& error) {
     // All ranks got the same error, and older checkpoints are untouched: a run goes on without this
@@ -201,7 +182,7 @@ int Trainer::train(const std::string& resume) {
 }
 
 double Trainer::load_and_evaluate(const std::string& checkpoint, std::int64_t* step) {
-  *step = checkpoints_.load(checkpoint, sources(), versions());
+  *step = checkpoints_.resume(checkpoint);
   const std::vector<MicroBatch> batches = data_.eval_batches(config_.trainer.eval_batches);
   if (batches.empty()) {
     fail(ErrorCode::kData, "there is no evaluation data (data.eval, data.eval_fraction)");
