@@ -1,7 +1,7 @@
-#include <utility>
-
 #include <tessera/autograd.hpp>
 #include <tessera/nn.hpp>
+
+#include <utility>
 
 #include "base/check.hpp"
 #include "kernels/operators.hpp"
@@ -91,6 +91,7 @@ GradTarget BackwardScope::target(int index) {
 
 void BackwardScope::pass(int index, const Tensor& gradient) {
   const Variable& input = (*inputs_)[static_cast<std::size_t>(index)];
+  TESSERA_CHECK(input.requires_grad(), "input {} wants no gradient", index);
   if (input.parameter_ == nullptr) {
     Slot& slot = context_->tape_->slots[static_cast<std::size_t>(input.slot_)];
     if (!slot.gradient.defined()) {
@@ -127,7 +128,9 @@ std::vector<Variable> Context::append(std::string_view name, std::vector<Variabl
   entry.backward = std::move(backward);
   for (const Variable& input : inputs) {
     TESSERA_CHECK(input.slot_ < 0 || input.tape_ == tape_->number,
-                  "operator '{}' uses a value from outside its checkpointed block", name);
+                  "operator '{}' uses a value from before backward(), or from outside its "
+                  "checkpointed block",
+                  name);
   }
   entry.inputs = std::move(inputs);
   for (Tensor& output : outputs) {
@@ -165,26 +168,38 @@ Variable Context::record(std::string_view name, std::vector<Variable> inputs, Te
 
 void Context::add_gradient(const Variable& output, const Tensor& gradient) {
   if (output.slot_ < 0) return;
-  TESSERA_CHECK(output.tape_ == tape_->number, "backward from a value of another tape");
+  TESSERA_CHECK(output.tape_ == tape_->number,
+                "backward from a value of another tape, or a second time");
   Slot& slot = tape_->slots[static_cast<std::size_t>(output.slot_)];
-  if (slot.gradient.defined()) {
-    kernels::operators(*device_).add_to(*stream_, gradient, slot.gradient);
-  } else {
-    slot.gradient = gradient;
+  const Tensor shaped = gradient.reshape(slot.shape);
+  if (!slot.gradient.defined()) {
+    slot.gradient = shaped;
     slot.shared = true;
+    return;
   }
+  if (slot.shared) {
+    const Tensor own(*device_, slot.shape, slot.dtype, MemoryTag::kActivations);
+    kernels::operators(*device_).copy(*stream_, slot.gradient, own);
+    slot.gradient = own;
+    slot.shared = false;
+  }
+  kernels::operators(*device_).add_to(*stream_, shaped, slot.gradient);
 }
 
 void Context::backward(const Variable& output, float gradient_value) {
   Tensor gradient(*device_, output.shape(), output.tensor().dtype(), MemoryTag::kActivations);
   kernels::operators(*device_).fill(*stream_, gradient, gradient_value);
-  add_gradient(output, gradient);
-  run_backward();
+  backward(std::span(&output, 1), std::span(&gradient, 1));
 }
 
 void Context::backward(std::span<const Variable> outputs, std::span<const Tensor> gradients) {
   TESSERA_CHECK(outputs.size() == gradients.size(), "{} outputs, {} gradients", outputs.size(),
                 gradients.size());
+  // Whatever happens, values of this tape cannot be mistaken for the next one's.
+  struct Clear {
+    Context& context;
+    ~Clear() { context.clear(); }
+  } const clear{*this};
   for (std::size_t i = 0; i < outputs.size(); ++i) add_gradient(outputs[i], gradients[i]);
   run_backward();
 }
@@ -234,8 +249,13 @@ Variable Context::checkpoint(const std::function<Variable(const Variable&)>& bod
   }
   // Recorded whether or not the input wants a gradient: the parameters inside do.
   return append("checkpoint", {input}, {output},
-                [this, body, kept = input.tensor()](BackwardScope& scope) {
+                [this, body, kept = input.tensor(), rows = sequence_index,
+                 training = training_](BackwardScope& scope) {
+                  const Tensor rows_now = std::exchange(sequence_index, rows);
+                  const bool training_now = std::exchange(training_, training);
                   recompute(body, kept, scope);
+                  sequence_index = rows_now;
+                  training_ = training_now;
                 })
       .front();
 }
@@ -243,18 +263,27 @@ Variable Context::checkpoint(const std::function<Variable(const Variable&)>& bod
 void Context::recompute(const std::function<Variable(const Variable&)>& body, const Tensor& input,
                         BackwardScope& scope) {
   auto outer = std::exchange(tape_, std::make_unique<Tape>(++tapes_made_));
-  const bool outer_recomputing = std::exchange(recomputing_, true);
-  Variable leaf(*this, input);
-  const bool needs = scope.needs(0);
-  if (needs) {
-    leaf.tape_ = tape_->number;
-    leaf.slot_ = 0;
-    tape_->slots.push_back({input.shape(), input.dtype(), {}, false});
+  Tensor gradient;
+  {
+    struct Flags {
+      Context& context;
+      bool recording = std::exchange(context.recording_, true);
+      bool recomputing = std::exchange(context.recomputing_, true);
+      ~Flags() {
+        context.recording_ = recording;
+        context.recomputing_ = recomputing;
+      }
+    } const flags{*this};
+    Variable leaf(*this, input);
+    if (scope.needs(0)) {
+      leaf.tape_ = tape_->number;
+      leaf.slot_ = 0;
+      tape_->slots.push_back({input.shape(), input.dtype(), {}, false});
+    }
+    add_gradient(body(leaf), scope.grad_output());
+    run_backward();
+    if (scope.needs(0)) gradient = tape_->slots.front().gradient;
   }
-  add_gradient(body(leaf), scope.grad_output());
-  run_backward();
-  const Tensor gradient = needs ? tape_->slots.front().gradient : Tensor();
-  recomputing_ = outer_recomputing;
   tape_ = std::move(outer);
   if (gradient.defined()) scope.pass(0, gradient);
 }

@@ -1,6 +1,6 @@
-#include <cmath>
-
 #include <tessera/ops.hpp>
+
+#include <cmath>
 
 #include "base/check.hpp"
 #include "base/philox.hpp"
@@ -10,7 +10,9 @@ namespace tessera::ops {
 
 namespace {
 
-kernels::Operators& table_of(const Context& context) { return kernels::operators(context.device()); }
+kernels::Operators& table_of(const Context& context) {
+  return kernels::operators(context.device());
+}
 
 /// The tensor as [rows, n] with n its last dimension.
 Tensor as_rows(const Tensor& tensor) {
@@ -38,6 +40,12 @@ GradTarget optional_target(BackwardScope& scope, int index) {
   return scope.needs(index) ? scope.target(index) : GradTarget{};
 }
 
+/// The same for kernels that write every gradient: one that is not wanted goes to a scratch tensor.
+GradTarget target_or_scratch(BackwardScope& scope, int index, const Tensor& like) {
+  if (scope.needs(index)) return scope.target(index);
+  return {empty_like(scope.context(), like), false};
+}
+
 }  // namespace
 
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias) {
@@ -55,25 +63,24 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias)
 
   std::vector<Variable> inputs{x, weight};
   if (bias.defined()) inputs.push_back(bias);
-  return context.record("linear", std::move(inputs), output,
-                        [input, w, &table, with_bias = bias.defined()](BackwardScope& scope) {
-                          Stream& stream = scope.context().stream();
-                          const Tensor grad = as_rows(scope.grad_output());
-                          if (scope.needs(0)) {
-                            const GradTarget dx = scope.target(0);
-                            table.matmul(stream, grad, false, w, false, as_rows(dx.tensor),
-                                         dx.accumulate);
-                          }
-                          if (scope.needs(1)) {
-                            const GradTarget dw = scope.target(1);
-                            table.matmul(stream, grad, true, input, false, dw.tensor,
-                                         dw.accumulate);
-                          }
-                          if (with_bias && scope.needs(2)) {
-                            const GradTarget db = scope.target(2);
-                            table.column_sum(stream, grad, db.tensor, db.accumulate);
-                          }
-                        });
+  return context.record(
+      "linear", std::move(inputs), output,
+      [input, w, &table, with_bias = bias.defined()](BackwardScope& scope) {
+        Stream& stream = scope.context().stream();
+        const Tensor grad = as_rows(scope.grad_output());
+        if (scope.needs(0)) {
+          const GradTarget dx = scope.target(0);
+          table.matmul(stream, grad, false, w, false, as_rows(dx.tensor), dx.accumulate);
+        }
+        if (scope.needs(1)) {
+          const GradTarget dw = scope.target(1);
+          table.matmul(stream, grad, true, input, false, dw.tensor, dw.accumulate);
+        }
+        if (with_bias && scope.needs(2)) {
+          const GradTarget db = scope.target(2);
+          table.column_sum(stream, grad, db.tensor, db.accumulate);
+        }
+      });
 }
 
 Variable embedding(const Tensor& tokens, const Variable& weights) {
@@ -102,8 +109,7 @@ Variable add_positions(const Variable& x, const Variable& positions) {
     const Tensor& grad = scope.grad_output();
     if (scope.needs(1)) {
       const GradTarget place = scope.target(1);
-      table.add_positions_backward(scope.context().stream(), grad, place.tensor,
-                                   place.accumulate);
+      table.add_positions_backward(scope.context().stream(), grad, place.tensor, place.accumulate);
     }
     if (scope.needs(0)) scope.pass(0, grad);
   });
@@ -117,15 +123,14 @@ Variable rms_norm(const Variable& x, const Variable& weight, float eps) {
   Tensor output = empty_like(context, x.tensor());
   const Tensor rstd = statistics(context, input.size(0));
   table.rms_norm(context.stream(), input, w, eps, as_rows(output), rstd);
-  return context.record("rms_norm", {x, weight}, output,
-                        [input, w, rstd, &table](BackwardScope& scope) {
-                          const GradTarget dx = optional_target(scope, 0);
-                          const GradTarget dw = optional_target(scope, 1);
-                          table.rms_norm_backward(
-                              scope.context().stream(), as_rows(scope.grad_output()), input, w,
-                              rstd, dx.tensor.defined() ? as_rows(dx.tensor) : Tensor(),
-                              dx.accumulate, dw.tensor, dw.accumulate);
-                        });
+  return context.record(
+      "rms_norm", {x, weight}, output, [input, w, rstd, &table](BackwardScope& scope) {
+        const GradTarget dx = optional_target(scope, 0);
+        const GradTarget dw = optional_target(scope, 1);
+        table.rms_norm_backward(scope.context().stream(), as_rows(scope.grad_output()), input, w,
+                                rstd, dx.tensor.defined() ? as_rows(dx.tensor) : Tensor(),
+                                dx.accumulate, dw.tensor, dw.accumulate);
+      });
 }
 
 Variable layer_norm(const Variable& x, const Variable& weight, const Variable& bias, float eps) {
@@ -137,17 +142,16 @@ Variable layer_norm(const Variable& x, const Variable& weight, const Variable& b
   const Tensor mean = statistics(context, input.size(0));
   const Tensor rstd = statistics(context, input.size(0));
   table.layer_norm(context.stream(), input, w, bias.tensor(), eps, as_rows(output), mean, rstd);
-  return context.record(
-      "layer_norm", {x, weight, bias}, output, [input, w, mean, rstd, &table](BackwardScope& scope) {
-        const GradTarget dx = optional_target(scope, 0);
-        const GradTarget dw = optional_target(scope, 1);
-        const GradTarget db = optional_target(scope, 2);
-        table.layer_norm_backward(scope.context().stream(), as_rows(scope.grad_output()), input, w,
-                                  mean, rstd,
-                                  dx.tensor.defined() ? as_rows(dx.tensor) : Tensor(),
-                                  dx.accumulate, dw.tensor, dw.accumulate, db.tensor,
-                                  db.accumulate);
-      });
+  return context.record("layer_norm", {x, weight, bias}, output,
+                        [input, w, mean, rstd, &table](BackwardScope& scope) {
+                          const GradTarget dx = optional_target(scope, 0);
+                          const GradTarget dw = optional_target(scope, 1);
+                          const GradTarget db = optional_target(scope, 2);
+                          table.layer_norm_backward(
+                              scope.context().stream(), as_rows(scope.grad_output()), input, w,
+                              mean, rstd, dx.tensor.defined() ? as_rows(dx.tensor) : Tensor(),
+                              dx.accumulate, dw.tensor, dw.accumulate, db.tensor, db.accumulate);
+                        });
 }
 
 Variable rope(const Variable& x, double theta) {
@@ -176,16 +180,16 @@ Variable attention(const Variable& q, const Variable& k, const Variable& v) {
   const Tensor lse(context.device(), Shape{qt.size(0), qt.size(2), qt.size(1)}, DType::kF32);
   const float scale = 1.0f / std::sqrt(static_cast<float>(qt.size(3)));
   table.attention(context.stream(), qt, kt, vt, scale, output, lse);
-  return context.record(
-      "attention", {q, k, v}, output,
-      [qt, kt, vt, output, lse, scale, &table](BackwardScope& scope) {
-        const GradTarget dq = scope.target(0);
-        const GradTarget dk = scope.target(1);
-        const GradTarget dv = scope.target(2);
-        table.attention_backward(scope.context().stream(), scope.grad_output(), qt, kt, vt, output,
-                                 lse, scale, dq.tensor, dq.accumulate, dk.tensor, dk.accumulate,
-                                 dv.tensor, dv.accumulate);
-      });
+  return context.record("attention", {q, k, v}, output,
+                        [qt, kt, vt, output, lse, scale, &table](BackwardScope& scope) {
+                          const GradTarget dq = target_or_scratch(scope, 0, qt);
+                          const GradTarget dk = target_or_scratch(scope, 1, kt);
+                          const GradTarget dv = target_or_scratch(scope, 2, vt);
+                          table.attention_backward(scope.context().stream(), scope.grad_output(),
+                                                   qt, kt, vt, output, lse, scale, dq.tensor,
+                                                   dq.accumulate, dk.tensor, dk.accumulate,
+                                                   dv.tensor, dv.accumulate);
+                        });
 }
 
 Variable swiglu(const Variable& gate, const Variable& up) {
@@ -248,13 +252,13 @@ Variable dropout(const Variable& x, double p, std::uint64_t layer) {
   Tensor output = empty_like(context, x.tensor());
   table.dropout(context.stream(), x.tensor().reshape(rows), rows_of_sequences,
                 static_cast<float>(p), key, output.reshape(rows), false);
-  return context.record(
-      "dropout", {x}, output, [rows, rows_of_sequences, p, key, &table](BackwardScope& scope) {
-        const GradTarget dx = scope.target(0);
-        table.dropout(scope.context().stream(), scope.grad_output().reshape(rows),
-                      rows_of_sequences, static_cast<float>(p), key, dx.tensor.reshape(rows),
-                      dx.accumulate);
-      });
+  return context.record("dropout", {x}, output,
+                        [rows, rows_of_sequences, p, key, &table](BackwardScope& scope) {
+                          const GradTarget dx = scope.target(0);
+                          table.dropout(scope.context().stream(), scope.grad_output().reshape(rows),
+                                        rows_of_sequences, static_cast<float>(p), key,
+                                        dx.tensor.reshape(rows), dx.accumulate);
+                        });
 }
 
 Variable cross_entropy_sum(const Variable& logits, const Tensor& targets) {
@@ -269,13 +273,12 @@ Variable cross_entropy_sum(const Variable& logits, const Tensor& targets) {
   table.cross_entropy(context.stream(), rows, wanted, losses, lse);
   Tensor sum(context.device(), Shape{1}, DType::kF32);
   table.sum(context.stream(), losses, sum);
-  return context.record("cross_entropy", {logits}, sum,
-                        [rows, wanted, lse, &table](BackwardScope& scope) {
-                          const GradTarget place = scope.target(0);
-                          table.cross_entropy_backward(scope.context().stream(), rows, wanted, lse,
-                                                       scope.grad_output(), as_rows(place.tensor),
-                                                       place.accumulate);
-                        });
+  return context.record(
+      "cross_entropy", {logits}, sum, [rows, wanted, lse, &table](BackwardScope& scope) {
+        const GradTarget place = scope.target(0);
+        table.cross_entropy_backward(scope.context().stream(), rows, wanted, lse,
+                                     scope.grad_output(), as_rows(place.tensor), place.accumulate);
+      });
 }
 
 }  // namespace tessera::ops

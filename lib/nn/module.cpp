@@ -1,7 +1,7 @@
+#include <tessera/nn.hpp>
+
 #include <exception>
 #include <unordered_set>
-
-#include <tessera/nn.hpp>
 
 #include "base/check.hpp"
 #include "base/philox.hpp"
@@ -149,6 +149,7 @@ Loss Model::loss(const MicroBatch& batch) {
 }
 
 Variable Model::logits(const Tensor& tokens) {
+  context().sequence_index = Tensor();  // the last micro batch's need not fit these sequences
   const UnitScope scope(*this);
   return forward(tokens);
 }
