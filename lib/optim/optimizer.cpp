@@ -44,7 +44,8 @@ void Optimizer::update(Stream& stream, const Tensor& param, const Tensor& grad,
 
 float clip_coefficient(double norm, double max_norm) {
   if (max_norm <= 0.0) return 1.0f;
-  return static_cast<float>(std::min(1.0, max_norm / (norm + 1e-6)));
+  // In this order a NaN stays one: it must not look like a gradient that needs no clipping.
+  return static_cast<float>(std::min(max_norm / (norm + 1e-6), 1.0));
 }
 
 }  // namespace tessera

@@ -34,7 +34,7 @@ class Optimizer {
 };
 
 /// The factor that clips gradients of this global norm: min(1, max_norm/(norm + 1e-6)); 1 when
-/// max_norm is not positive.
+/// max_norm is not positive. An infinite norm gives 0, a NaN one NaN; callers skip the step for both.
 float clip_coefficient(double norm, double max_norm);
 
 }  // namespace tessera

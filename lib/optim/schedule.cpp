@@ -1,8 +1,12 @@
 #include "optim/schedule.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numbers>
+#include <string_view>
+
+#include <fmt/ranges.h>
 
 #include "base/check.hpp"
 
@@ -11,7 +15,14 @@ namespace tessera {
 Schedule::Schedule(const SchedulerOptions& options, double lr, std::int64_t total_steps)
     : options_(options),
       lr_(lr),
-      total_(options.total_steps > 0 ? options.total_steps : total_steps) {}
+      total_(options.total_steps > 0 ? options.total_steps : total_steps) {
+  constexpr std::array<std::string_view, 5> kTypes{"constant", "linear", "cosine", "wsd",
+                                                   "inverse_sqrt"};
+  if (std::ranges::find(kTypes, options.type) == kTypes.end()) {
+    fail(ErrorCode::kUsage, "unknown scheduler.type '{}' ({})", options.type,
+         fmt::join(kTypes, ", "));
+  }
+}
 
 double Schedule::lr(std::int64_t taken) const {
   const std::int64_t warmup = options_.warmup_steps;
@@ -25,7 +36,8 @@ double Schedule::lr(std::int64_t taken) const {
   }
   const auto progress = [&](double begin) {
     const double length = static_cast<double>(total_) - begin;
-    return length <= 0.0 ? 1.0 : std::clamp((step - begin) / length, 0.0, 1.0);
+    if (length <= 0.0) return step > begin ? 1.0 : 0.0;
+    return std::clamp((step - begin) / length, 0.0, 1.0);
   };
   if (options_.type == "wsd") {
     const double decay_begin = static_cast<double>(total_) * (1.0 - options_.decay_ratio);
@@ -33,10 +45,7 @@ double Schedule::lr(std::int64_t taken) const {
   }
   const double p = progress(static_cast<double>(warmup));
   if (options_.type == "linear") return lr_ * (1.0 - p * (1.0 - floor));
-  if (options_.type == "cosine") {
-    return lr_ * (floor + (1.0 - floor) * 0.5 * (1.0 + std::cos(std::numbers::pi * p)));
-  }
-  fail(ErrorCode::kUsage, "unknown scheduler.type '{}'", options_.type);
+  return lr_ * (floor + (1.0 - floor) * 0.5 * (1.0 + std::cos(std::numbers::pi * p)));
 }
 
 }  // namespace tessera

@@ -17,6 +17,7 @@ namespace tessera {
 ///   inverse_sqrt  lr·sqrt(max(w,1)/(k+1)), at least lr·r
 class Schedule {
  public:
+  /// `total_steps` holds where the options say 0. Raises Error{kUsage} for an unknown type.
   Schedule(const SchedulerOptions& options, double lr, std::int64_t total_steps);
   double lr(std::int64_t taken) const;
 
