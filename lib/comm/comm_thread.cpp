@@ -72,7 +72,13 @@ void CommThread::run() {
           wake_.wait(lock, pending);
         } else if (!wake_.wait_for(lock, slice(), pending)) {
           lock.unlock();
-          progress();
+          try {
+            progress();
+          } catch (...) {
+            // No operation is under way to tell: the next one will.
+            job_->publish(cause_of(std::current_exception(), job_->rank()));
+            background_.clear();
+          }
           lock.lock();
         }
       }

@@ -83,20 +83,24 @@ Event GroupCommunicator::submit_collective(OperationInfo info, const Event& read
 Event GroupCommunicator::submit(const OperationInfo& info, const Event& ready, Body body) {
   const Event done = Event::pending();
   in_flight_.fetch_add(1);
-  links_.monitor->thread().submit([this, info, ready, done, body = std::move(body)]() mutable {
-    std::exception_ptr failure;
-    try {
-      run(info, ready, body);
-    } catch (...) {
-      failure = std::current_exception();
-      publish_failure(failure);
-      // Leaked on purpose: a message that can't be called back may still read the tensors.
-      if (links_.transport->memory_in_use()) static_cast<void>(new Body(body));
-    }
-    body = nullptr;  // lets the tensors go before anybody hears that the operation is done
-    in_flight_.fetch_sub(1);
-    done.fail(std::move(failure));
-  });
+  links_.monitor->thread().submit(
+      [this, info, ready = Event(ready), done, body = std::move(body)]() mutable {
+        std::exception_ptr failure;
+        try {
+          run(info, ready, body);
+        } catch (...) {
+          failure = std::current_exception();
+          publish_failure(failure);
+          // Leaked on purpose: a message that can't be called back may still read the tensors.
+          if (links_.transport->memory_in_use()) static_cast<void>(new Body(body));
+        }
+        // Lets the tensors go before anybody hears that the operation is done.
+        body = nullptr;
+        ready = Event();
+        if (failure) keep_failed(done);
+        in_flight_.fetch_sub(1);
+        done.fail(std::move(failure));
+      });
   return done;
 }
 
@@ -118,6 +122,11 @@ void GroupCommunicator::run(const OperationInfo& info, const Event& ready, const
     }
     throw;
   }
+}
+
+void GroupCommunicator::keep_failed(const Event& event) {
+  const std::lock_guard lock(failed_mutex_);
+  failed_.push_back(event);
 }
 
 void GroupCommunicator::publish_failure(const std::exception_ptr& failure) noexcept {
@@ -276,7 +285,12 @@ void GroupCommunicator::send_now(const OperationInfo& info, const std::byte* dat
   };
   if (finished()) return;
   sends_in_flight_.fetch_add(1);
-  links_.monitor->thread().add_background([this, finished] {
+  links_.monitor->thread().add_background([this, message, finished, alive = alive_] {
+    if (!*alive) {
+      // Leaked on purpose: the message is still on its way when its communicator is gone.
+      static_cast<void>(new std::shared_ptr<Message>(message));
+      return true;
+    }
     if (!finished()) return false;
     sends_in_flight_.fetch_sub(1);
     return true;
@@ -368,6 +382,7 @@ void GroupCommunicator::shut_down(const std::function<void()>& release) noexcept
         if (job().cause()) break;
         links_.messenger->rest(0, monitor.slice());
       }
+      *alive_ = false;
       if (release) release();
     });
   } catch (...) {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -73,6 +74,7 @@ class GroupCommunicator : public Communicator {
   Event submit_collective(OperationInfo info, const Event& ready, Body body);
   Event submit(const OperationInfo& info, const Event& ready, Body body);
   void run(const OperationInfo& info, const Event& ready, const Body& body);
+  void keep_failed(const Event& event);
   void publish_failure(const std::exception_ptr& failure) noexcept;
   void check_peer(int peer, std::string_view operation) const;
   void send_now(const OperationInfo& info, const std::byte* data, std::size_t bytes,
@@ -84,7 +86,12 @@ class GroupCommunicator : public Communicator {
   std::vector<std::uint64_t> sends_;  // by peer
   std::vector<std::uint64_t> receives_;
   std::atomic<int> in_flight_{0};
+  // Failed operations, so that their exceptions end on the rank's own thread: the reference count
+  // of an exception lies in the C++ runtime, where ThreadSanitizer does not see it.
+  std::mutex failed_mutex_;
+  std::vector<Event> failed_;
   std::atomic<int> sends_in_flight_{0};
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // used by the thread alone
 };
 
 }  // namespace tessera
