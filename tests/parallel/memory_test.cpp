@@ -49,7 +49,7 @@ TEST_CASE("Gathered parameters stay below the layers in use and ahead", "[memory
     for (const int prefetch : {0, 1, 2}) {
       TinyRun run;
       run.steps = 3;
-      run.accumulation = 3;
+      run.accumulation = 4;
       run.moe = moe;
       run.prefetch_units = prefetch;
       const auto config = tiny_config(run);

@@ -30,7 +30,7 @@ TinyRun base(bool moe, int stage) {
   run.steps = 20;
   run.optimizer = "adamw";
   run.lr = 3e-3;
-  run.accumulation = 3;
+  run.accumulation = 4;
   run.dropout = 0.1;
   return run;
 }

@@ -14,7 +14,7 @@ namespace tessera::testing {
 
 namespace {
 
-constexpr int kGlobalBatch = 12;
+constexpr int kGlobalBatch = 48;
 
 std::string scratch_root() {
   static const std::string root = [] {

@@ -9,7 +9,7 @@
 
 namespace tessera::testing {
 
-/// What varies between runs. The global batch is 12 sequences of 16 bytes whatever the ranks.
+/// What varies between runs. The global batch is 48 sequences of 16 bytes whatever the ranks.
 struct TinyRun {
   int ranks = 2;
   int stage = 3;
