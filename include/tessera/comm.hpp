@@ -15,9 +15,9 @@
 
 namespace tessera {
 
-/// Reductions over ranks. Sums of FP16, BF16 and FP32 are formed in FP32 along one fixed binary tree
-/// of rank numbers, ((0+1)+(2+3))+…, and rounded once; FP64 and integers in their own type. kMax of
-/// floating-point values propagates NaN.
+/// Reductions over ranks. Sums of FP16, BF16 and FP32 are formed in FP32 along one fixed binary
+/// tree of rank numbers, ((0+1)+(2+3))+…, and rounded once; FP64 and integers in their own type.
+/// kMax of floating-point values propagates NaN.
 enum class ReduceOp : std::uint8_t { kSum, kMax, kMin };
 
 /// What a collective needs besides its data.
@@ -31,9 +31,19 @@ struct CollectiveOrder {
 
 /// A group of ranks that talk to each other. Every rank of the group calls the same operations in
 /// the same order. Operations are started in call order and return at once; the returned Event is
-/// reached when the local output is complete and the local input is free again. It fails with
-/// Error{kPeer} naming operation, sequence number, label and the missing ranks when the timeout runs
-/// out or a peer is lost, and with the peer's own error where that is known.
+/// reached when the local output is complete and the local input is free again.
+///
+/// The operations of a rank, on all its communicators together, are carried out one after another
+/// in call order. Ranks that share several groups must therefore call operations of different
+/// groups in an order that fits: where one rank calls A then B, no other rank of both may call B
+/// then A.
+///
+/// An operation fails with Error{kPeer} naming operation, sequence number, label and the missing
+/// ranks when the timeout runs out or a peer is lost; with Error{kUsage} naming both sides when
+/// ranks meet with different operations, labels, sizes or counts; and with the other rank's own
+/// error, as "rank N: message", when that failed first. A failure ends the whole job: every later
+/// operation of every rank fails at once with the first cause.
+///
 /// Tensors are contiguous; counts are elements. Counts of zero are legal everywhere.
 /// Safe to call from one thread per rank. Destroy after all its events are reached.
 class TESSERA_API Communicator {
@@ -60,15 +70,15 @@ class TESSERA_API Communicator {
                            CollectiveOrder order) = 0;
   /// Part r of input [size · n] goes to rank r; output part r comes from rank r. Not in place.
   virtual Event all_to_all(const Tensor& input, const Tensor& output, CollectiveOrder order) = 0;
-  /// As all_to_all with send_counts[r] elements to and receive_counts[r] elements from rank r, packed
-  /// without gaps. Counts must agree between the two sides (checked).
+  /// As all_to_all with send_counts[r] elements to and receive_counts[r] elements from rank r,
+  /// packed without gaps. Counts must agree between the two sides (checked).
   virtual Event all_to_all_v(const Tensor& input, std::span<const std::int64_t> send_counts,
                              const Tensor& output, std::span<const std::int64_t> receive_counts,
                              CollectiveOrder order) = 0;
   /// data of `root` is copied to every rank.
   virtual Event broadcast(const Tensor& data, int root, CollectiveOrder order) = 0;
-  /// Point to point; messages between two ranks arrive in order. A send may complete before its
-  /// receive starts.
+  /// Point to point; messages between two ranks arrive in order. A send completes without its
+  /// receive (the data is copied), so all ranks of a ring may send first and receive afterwards.
   virtual Event send(const Tensor& data, int destination, CollectiveOrder order) = 0;
   virtual Event receive(const Tensor& data, int source, CollectiveOrder order) = 0;
   /// Reached when every rank has called it.

@@ -46,8 +46,11 @@ class TESSERA_API World {
   void set_logger(std::shared_ptr<Logger> logger);
 
   /// For programs that call MPI_Init themselves: a World over `mpi_communicator` (a pointer to an
-  /// MPI_Comm, duplicated). MPI must be initialised with MPI_THREAD_MULTIPLE or SERIALIZED... see
-  /// docs. Never exits the process. Raises Error{kUsage} "Unavailable" in a build without MPI.
+  /// MPI_Comm, duplicated). Collective over it. Tessera calls MPI from a thread of its
+  /// own, so the program needs MPI_THREAD_MULTIPLE; MPI_THREAD_SERIALIZED is enough for one World
+  /// whose ranks share a node, if the program does not call MPI while operations are under way.
+  /// Destroy the World before MPI_Finalize. Never exits the process. Raises
+  /// Error{kUsage} "Unavailable" in a build without MPI.
   static std::unique_ptr<World> attach_mpi(void* mpi_communicator, const WorldOptions& options);
   /// A World of one rank.
   static std::unique_ptr<World> single(const WorldOptions& options = {});

@@ -1,10 +1,12 @@
 # The conformance suite and failing ranks under mpirun.
 if(TESSERA_WITH_MPI)
   find_program(MPIRUN mpirun)
-  add_executable(test_mpi_ranks ${CMAKE_CURRENT_LIST_DIR}/mpi_ranks.cpp)
-  target_include_directories(test_mpi_ranks PRIVATE
-    ${PROJECT_SOURCE_DIR}/lib ${PROJECT_SOURCE_DIR}/tests)
-  target_link_libraries(test_mpi_ranks PRIVATE tessera_internal)
+  foreach(program mpi_ranks mpi_attach)
+    add_executable(test_${program} ${CMAKE_CURRENT_LIST_DIR}/${program}.cpp)
+    target_include_directories(test_${program} PRIVATE
+      ${PROJECT_SOURCE_DIR}/lib ${PROJECT_SOURCE_DIR}/tests)
+    target_link_libraries(test_${program} PRIVATE tessera_internal)
+  endforeach()
 
   # tessera_mpirun(VARIABLE RANKS): the launcher's command line. The options are Open MPI's, for
   # containers that run as root and have fewer cores than ranks; others take their own.
@@ -19,7 +21,10 @@ if(TESSERA_WITH_MPI)
   endfunction()
 
   function(tessera_mpi_test name ranks)
-    cmake_parse_arguments(ARG "" "CODE;TEXT;ONCE;LIMIT" "" ${ARGN})
+    cmake_parse_arguments(ARG "" "PROGRAM;CODE;TEXT;ONCE;LIMIT" "" ${ARGN})
+    if(NOT ARG_PROGRAM)
+      set(ARG_PROGRAM test_mpi_ranks)
+    endif()
     if(NOT ARG_CODE)
       set(ARG_CODE 0)
     endif()
@@ -30,7 +35,7 @@ if(TESSERA_WITH_MPI)
     add_test(NAME comm.mpi.${name} COMMAND ${CMAKE_COMMAND} -DCODE=${ARG_CODE} "-DTEXT=${ARG_TEXT}"
       "-DONCE=${ARG_ONCE}" -DLIMIT=${ARG_LIMIT}
       -P ${PROJECT_SOURCE_DIR}/tests/comm/expect_exit.cmake --
-      ${mpirun} $<TARGET_FILE:test_mpi_ranks> ${ARG_UNPARSED_ARGUMENTS})
+      ${mpirun} $<TARGET_FILE:${ARG_PROGRAM}> ${ARG_UNPARSED_ARGUMENTS})
     set_tests_properties(comm.mpi.${name} PROPERTIES LABELS mpi TIMEOUT 300 PROCESSORS ${ranks}
       ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
   endfunction()
@@ -48,6 +53,7 @@ if(TESSERA_WITH_MPI)
   tessera_mpi_test(large 2 large)
   tessera_mpi_test(large_pieces 2 large --messages --piece 1000)
   tessera_mpi_test(nothing 4 nothing)
+  tessera_mpi_test(attach 3 PROGRAM test_mpi_attach TEXT "attached and left")
 
   foreach(links windows messages)
     set(option)
