@@ -15,18 +15,15 @@ namespace tessera::kernels {
 inline constexpr int kColumnRows = 64;
 
 /// output [n] (+)= Σ_rows input [rows, n].
-template <typename T>
+template <typename T, Write W>
 struct ColumnSum {
   const T* input;
   float* output;
   std::int64_t columns;
-  bool accumulate;
   TESSERA_HOST_DEVICE float term(std::int64_t row, std::int64_t i) const {
     return to_float(input[row * columns + i]);
   }
-  TESSERA_HOST_DEVICE void finish(std::int64_t i, float sum) const {
-    store(output + i, sum, accumulate);
-  }
+  TESSERA_HOST_DEVICE void finish(std::int64_t i, float sum) const { write<W>(output, i, sum); }
 };
 
 /// Column scan: table[tokens[row]] += grad_output[row].
@@ -40,9 +37,5 @@ struct EmbeddingBackward {
     table[tokens[row] * columns + i] += to_float(grad_output[row * columns + i]);
   }
 };
-
-/// Column functor over the batch, a column being an element (t, i) of a [time · n] table.
-template <typename T>
-using AddPositionsBackward = ColumnSum<T>;
 
 }  // namespace tessera::kernels

@@ -64,25 +64,22 @@ struct Swiglu {
   }
 };
 
-/// Either gradient may be null. With s = sigmoid(g): silu'(g) = s + silu(g)·(1 − s).
-template <typename T>
+/// With s = sigmoid(g): silu'(g) = s + silu(g)·(1 − s).
+template <typename T, Write WriteGate, Write WriteUp>
 struct SwigluBackward {
   const T* grad_output;
   const T* gate;
   const T* up;
   T* grad_gate;
   T* grad_up;
-  bool accumulate_gate;
-  bool accumulate_up;
   TESSERA_HOST_DEVICE void operator()(std::int64_t i) const {
     const float d = to_float(grad_output[i]);
     const float g = to_float(gate[i]);
     const float u = to_float(up[i]);
     const float s = sigmoid(g);
     const float silu = g * s;
-    if (grad_gate != nullptr)
-      store(grad_gate + i, d * u * (s + silu * (1.0f - s)), accumulate_gate);
-    if (grad_up != nullptr) store(grad_up + i, d * silu, accumulate_up);
+    write<WriteGate>(grad_gate, i, d * u * (s + silu * (1.0f - s)));
+    write<WriteUp>(grad_up, i, d * silu);
   }
 };
 
@@ -96,23 +93,22 @@ struct Gelu {
   }
 };
 
-template <typename T>
+template <typename T, Write W>
 struct GeluBackward {
   const T* grad_output;
   const T* input;
   T* grad_input;
-  bool accumulate;
   TESSERA_HOST_DEVICE void operator()(std::int64_t i) const {
     const float x = to_float(input[i]);
     const float s = sigmoid(gelu_argument(x));
     const float slope = 1.59576912f * (1.0f + 3.0f * 0.044715f * x * x);
-    store(grad_input + i, to_float(grad_output[i]) * (s + x * s * (1.0f - s) * slope), accumulate);
+    write<W>(grad_input, i, to_float(grad_output[i]) * (s + x * s * (1.0f - s) * slope));
   }
 };
 
 /// Row map: element i of row r is kept when the uniform of philox(key, i, sequence_index[r]) is at
 /// least p.
-template <typename T>
+template <typename T, Write W>
 struct Dropout {
   static constexpr NoReductions kReductions{};
   using Value = float;
@@ -123,13 +119,12 @@ struct Dropout {
   std::uint64_t key;
   float p;
   float factor;  // 1 / (1 − p)
-  bool accumulate;
   TESSERA_HOST_DEVICE void apply(std::int64_t row, std::int64_t i, const float*) const {
     const std::int64_t at = row * columns + i;
     const Philox4 bits =
         philox(key, static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(sequence_index[row]));
     const float kept = to_float(input[at]) * factor;
-    store(output + at, uniform_from_bits(bits.word[0]) >= p ? kept : 0.0f, accumulate);
+    write<W>(output, at, uniform_from_bits(bits.word[0]) >= p ? kept : 0.0f);
   }
 };
 

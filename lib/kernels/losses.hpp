@@ -38,7 +38,7 @@ struct CrossEntropy {
 };
 
 /// grad = (softmax − onehot) · scale, 0 in masked rows. In place allowed.
-template <typename T>
+template <typename T, Write W>
 struct CrossEntropyBackward {
   static constexpr NoReductions kReductions{};
   using Value = float;
@@ -48,13 +48,12 @@ struct CrossEntropyBackward {
   const float* scale;
   T* grad_logits;
   std::int64_t columns;
-  bool accumulate;
   TESSERA_HOST_DEVICE void apply(std::int64_t row, std::int64_t i, const float*) const {
     const std::int64_t at = row * columns + i;
     const std::int64_t target = targets[row];
     const float p = exp(to_float(logits[at]) - lse[row]);
     const float grad = (p - (i == target ? 1.0f : 0.0f)) * scale[0];
-    store(grad_logits + at, target < 0 ? 0.0f : grad, accumulate);
+    write<W>(grad_logits, at, target < 0 ? 0.0f : grad);
   }
 };
 

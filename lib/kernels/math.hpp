@@ -18,17 +18,26 @@ TESSERA_HOST_DEVICE inline float to_float(T value) {
   return static_cast<float>(value);
 }
 
-/// Writes `value` rounded to the element type, or adds it to what is there (in FP32, rounded once).
-template <typename T>
-TESSERA_HOST_DEVICE inline void store(T* output, float value, bool accumulate) {
-  *output = static_cast<T>(accumulate ? to_float(*output) + value : value);
+/// What becomes of a result. A template argument of functors: a loop with a test of a flag in it
+/// does not vectorise.
+enum class Write {
+  kSkip,   ///< the output is null
+  kStore,  ///< output = value
+  kAdd,    ///< output += value, in FP32, rounded once
+};
+
+template <Write W, typename T>
+TESSERA_HOST_DEVICE inline void write(T* output, std::int64_t i, float value) {
+  if constexpr (W == Write::kStore) output[i] = static_cast<T>(value);
+  if constexpr (W == Write::kAdd) output[i] = static_cast<T>(to_float(output[i]) + value);
 }
 
-/// e^x within 1 ulp where the result is normal; 0 below −104, infinity above 88.8, NaN for NaN.
-/// Polynomial from Cephes expf (S. Moshier) after x = n·ln 2 + r, |r| ≤ ln 2 / 2.
+/// e^x within 1.1 ulp; 0 below −87.3 (no subnormal results, which are slow), infinity above 88.73,
+/// NaN for NaN. Polynomial from Cephes expf (S. Moshier) after x = n·ln 2 + r, |r| ≤ ln 2 / 2.
 TESSERA_HOST_DEVICE inline float exp(float x) {
   constexpr float kRound = 0x1.8p23f;  // adding it leaves the nearest integer in the low bits
-  float clamped = x < -104.0f ? -104.0f : x;  // NaN passes both comparisons
+  constexpr float kLowest = -87.3f;
+  float clamped = x < kLowest ? kLowest : x;  // NaN passes both comparisons
   clamped = clamped > 89.0f ? 89.0f : clamped;
   const float shifted = fmaf(clamped, 1.44269504f, kRound);
   const float n = shifted - kRound;
@@ -43,11 +52,11 @@ TESSERA_HOST_DEVICE inline float exp(float x) {
   p = fmaf(p, r, 1.6666665459e-1f);
   p = fmaf(p, r, 5.0000001201e-1f);
   const float y = fmaf(r * r, p, r) + 1.0f;
-  // 2^n in two factors, so that subnormal results and infinity come out of the multiplication.
+  // 2^n in two factors: n may be 128, and infinity comes out of the multiplication.
   const auto half = static_cast<std::uint32_t>(static_cast<std::int32_t>(exponent) >> 1);
   const float first = std::bit_cast<float>((half + 127u) << 23);
   const float second = std::bit_cast<float>((exponent - half + 127u) << 23);
-  return y * first * second;
+  return x < kLowest ? 0.0f : y * first * second;
 }
 
 /// 1 / (1 + e^−x).

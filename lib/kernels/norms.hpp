@@ -38,7 +38,7 @@ struct RmsNorm {
 };
 
 /// dx = rstd · (dy·w − x · rstd² · mean(dy·w·x)).
-template <typename T>
+template <typename T, Write W>
 struct RmsNormBackward {
   static constexpr std::array kReductions{Reduction::kSum};
   using Value = float;
@@ -48,7 +48,6 @@ struct RmsNormBackward {
   const float* rstd;
   T* grad_input;
   std::int64_t columns;
-  bool accumulate;
   template <int Phase>
   TESSERA_HOST_DEVICE float term(std::int64_t row, std::int64_t i, const float*) const {
     const std::int64_t at = row * columns + i;
@@ -62,26 +61,23 @@ struct RmsNormBackward {
   TESSERA_HOST_DEVICE void apply(std::int64_t row, std::int64_t i, const float* results) const {
     const std::int64_t at = row * columns + i;
     const float d = to_float(grad_output[at]) * to_float(weight[i]);
-    store(grad_input + at, rstd[row] * (d - to_float(input[at]) * results[0]), accumulate);
+    write<W>(grad_input, at, rstd[row] * (d - to_float(input[at]) * results[0]));
   }
 };
 
 /// Column functor: dw = Σ_rows dy · x · rstd.
-template <typename T>
+template <typename T, Write W>
 struct RmsNormWeightGrad {
   const T* grad_output;
   const T* input;
   const float* rstd;
   float* output;
   std::int64_t columns;
-  bool accumulate;
   TESSERA_HOST_DEVICE float term(std::int64_t row, std::int64_t i) const {
     const std::int64_t at = row * columns + i;
     return to_float(grad_output[at]) * to_float(input[at]) * rstd[row];
   }
-  TESSERA_HOST_DEVICE void finish(std::int64_t i, float sum) const {
-    store(output + i, sum, accumulate);
-  }
+  TESSERA_HOST_DEVICE void finish(std::int64_t i, float sum) const { write<W>(output, i, sum); }
 };
 
 /// y = (x − mean) · rstd · w + b; the variance is taken around the mean.
@@ -122,7 +118,7 @@ struct LayerNorm {
 };
 
 /// With n = (x − mean) · rstd and d = dy · w: dx = rstd · (d − mean(d) − n · mean(d · n)).
-template <typename T>
+template <typename T, Write W>
 struct LayerNormBackward {
   static constexpr std::array kReductions{Reduction::kSum, Reduction::kSum};
   using Value = float;
@@ -133,7 +129,6 @@ struct LayerNormBackward {
   const float* rstd;
   T* grad_input;
   std::int64_t columns;
-  bool accumulate;
   TESSERA_HOST_DEVICE float normal(std::int64_t row, std::int64_t i) const {
     return (to_float(input[row * columns + i]) - mean[row]) * rstd[row];
   }
@@ -150,12 +145,12 @@ struct LayerNormBackward {
   TESSERA_HOST_DEVICE void apply(std::int64_t row, std::int64_t i, const float* results) const {
     const std::int64_t at = row * columns + i;
     const float d = to_float(grad_output[at]) * to_float(weight[i]);
-    store(grad_input + at, rstd[row] * (d - results[0] - normal(row, i) * results[1]), accumulate);
+    write<W>(grad_input, at, rstd[row] * (d - results[0] - normal(row, i) * results[1]));
   }
 };
 
 /// Column functor: dw = Σ_rows dy · (x − mean) · rstd. (db is a ColumnSum of dy.)
-template <typename T>
+template <typename T, Write W>
 struct LayerNormWeightGrad {
   const T* grad_output;
   const T* input;
@@ -163,14 +158,11 @@ struct LayerNormWeightGrad {
   const float* rstd;
   float* output;
   std::int64_t columns;
-  bool accumulate;
   TESSERA_HOST_DEVICE float term(std::int64_t row, std::int64_t i) const {
     const std::int64_t at = row * columns + i;
     return to_float(grad_output[at]) * ((to_float(input[at]) - mean[row]) * rstd[row]);
   }
-  TESSERA_HOST_DEVICE void finish(std::int64_t i, float sum) const {
-    store(output + i, sum, accumulate);
-  }
+  TESSERA_HOST_DEVICE void finish(std::int64_t i, float sum) const { write<W>(output, i, sum); }
 };
 
 }  // namespace tessera::kernels

@@ -36,23 +36,22 @@ struct NonfiniteTerm {
   TESSERA_HOST_DEVICE float operator()(std::int64_t i) const { return input[i] * 0.0f; }
 };
 
-/// One row is one chunk of `elements` elements in all.
+/// Row r is the chunk first + r; `columns` is kChunkElements, or less in a launch of the last one.
 template <typename Term>
 struct ChunkSum {
   static constexpr std::array kReductions{Reduction::kSum};
   using Value = typename Term::Value;
-  static constexpr std::int64_t columns = kChunkElements;
   Term element;
   Value* partials;
-  std::int64_t elements;
+  std::int64_t first;
+  std::int64_t columns;
   template <int Phase>
   TESSERA_HOST_DEVICE Value term(std::int64_t row, std::int64_t i, const Value*) const {
-    const std::int64_t at = row * kChunkElements + i;
-    return at < elements ? element(at) : Value(0);
+    return element((first + row) * kChunkElements + i);
   }
   template <int Phase>
   TESSERA_HOST_DEVICE void finish(std::int64_t row, Value* results) const {
-    partials[row] = results[0];
+    partials[first + row] = results[0];
   }
   TESSERA_HOST_DEVICE void apply(std::int64_t, std::int64_t, const Value*) const {}
 };

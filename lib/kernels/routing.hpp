@@ -243,6 +243,7 @@ struct RouteZTerm {
 
 /// Element functor over tokens: the gradient of the logits from those of the weights, of the sums
 /// of probabilities and of lse².
+template <Write W>
 struct RouteBackward {
   const float* probs;
   const std::int32_t* choice;
@@ -255,7 +256,6 @@ struct RouteBackward {
   std::int64_t experts;
   float z_scale;
   int top_k;
-  bool accumulate;
 
   /// ∂/∂probs[s, e], the sum of the kept probabilities and Σ grad_weight · weight being known.
   TESSERA_HOST_DEVICE float grad_prob(std::int64_t s, std::int64_t e, float total,
@@ -280,8 +280,7 @@ struct RouteBackward {
     const float* p = probs + s * experts;
     float* output = grad_logits + s * experts;
     if (choice[s * top_k] < 0) {
-      if (accumulate) return;
-      for (std::int64_t e = 0; e < experts; ++e) output[e] = 0.0f;
+      for (std::int64_t e = 0; e < experts; ++e) write<W>(output, e, 0.0f);
       return;
     }
     float total = 0.0f;
@@ -296,7 +295,7 @@ struct RouteBackward {
     for (std::int64_t e = 0; e < experts; ++e) dot += p[e] * grad_prob(s, e, total, mean);
     const float z = z_scale * 2.0f * lse[s];
     for (std::int64_t e = 0; e < experts; ++e) {
-      store(output + e, p[e] * (grad_prob(s, e, total, mean) - dot + z), accumulate);
+      write<W>(output, e, p[e] * (grad_prob(s, e, total, mean) - dot + z));
     }
   }
 };

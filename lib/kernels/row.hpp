@@ -9,6 +9,7 @@
 //   value
 //                                  derived from it and write statistics of the row
 //   apply(row, i, results)         writes element i of the output
+//   apply_wide<Width>(row, i, ..)  optional: the same for elements i to i + Width − 1
 //
 // The order of every reduction is fixed, whatever runs it: element i belongs to lane i mod
 // kRowLanes, a lane adds its elements in ascending order, and lanes are combined by halves (l with

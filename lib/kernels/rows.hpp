@@ -18,7 +18,7 @@ struct AddBias {
   const T* bias;
   std::int64_t columns;
   TESSERA_HOST_DEVICE void apply(std::int64_t row, std::int64_t i, const float*) const {
-    store(data + row * columns + i, to_float(bias[i]), true);
+    write<Write::kAdd>(data, row * columns + i, to_float(bias[i]));
   }
 };
 
@@ -53,8 +53,9 @@ struct GatherRows {
   }
 };
 
-/// output[s] (+)= Σ_j weight[s, j] · input[slot[s, j]] over the k slots of a row, in j order.
-template <typename T>
+/// output[s] (+)= Σ_j weight[s, j] · input[slot[s, j]] over the k slots of a row, in j order. A
+/// step computes `Width` columns, so that it is the columns that vectorise.
+template <typename T, Write W>
 struct CombineRows {
   static constexpr NoReductions kReductions{};
   using Value = float;
@@ -64,16 +65,20 @@ struct CombineRows {
   T* output;
   std::int64_t columns;
   int slots;
-  bool accumulate;
-  TESSERA_HOST_DEVICE void apply(std::int64_t row, std::int64_t i, const float*) const {
-    float total = 0.0f;
+  template <int Width>
+  TESSERA_HOST_DEVICE void apply_wide(std::int64_t row, std::int64_t i, const float*) const {
+    float total[Width] = {};
     for (int j = 0; j < slots; ++j) {
       const std::int64_t from = slot[row * slots + j];
       if (from < 0) continue;
       const float w = weight == nullptr ? 1.0f : weight[row * slots + j];
-      total += w * to_float(input[from * columns + i]);
+      const T* values = input + from * columns + i;
+      for (int l = 0; l < Width; ++l) total[l] += w * to_float(values[l]);
     }
-    store(output + row * columns + i, total, accumulate);
+    for (int l = 0; l < Width; ++l) write<W>(output, row * columns + i + l, total[l]);
+  }
+  TESSERA_HOST_DEVICE void apply(std::int64_t row, std::int64_t i, const float* results) const {
+    apply_wide<1>(row, i, results);
   }
 };
 
@@ -101,12 +106,17 @@ struct CombineRowsBackward {
   TESSERA_HOST_DEVICE void finish(std::int64_t row, float* results) const {
     if (grad_weight != nullptr) grad_weight[row] = results[0];
   }
-  TESSERA_HOST_DEVICE void apply(std::int64_t row, std::int64_t i, const float*) const {
+  template <int Width>
+  TESSERA_HOST_DEVICE void apply_wide(std::int64_t row, std::int64_t i, const float*) const {
     const std::int64_t at = slot[row];
     if (at < 0 || grad_input == nullptr) return;
     const float w = weight == nullptr ? 1.0f : weight[row];
-    grad_input[at * columns + i] =
-        static_cast<T>(w * to_float(grad_output[row / slots * columns + i]));
+    const T* from = grad_output + row / slots * columns + i;
+    T* to = grad_input + at * columns + i;
+    for (int l = 0; l < Width; ++l) to[l] = static_cast<T>(w * to_float(from[l]));
+  }
+  TESSERA_HOST_DEVICE void apply(std::int64_t row, std::int64_t i, const float* results) const {
+    apply_wide<1>(row, i, results);
   }
 };
 
@@ -128,7 +138,7 @@ struct RopeTable {
 };
 
 /// Rows are (batch, time, head); turns the pairs (i, i + d/2) of a row.
-template <typename T>
+template <typename T, Write W>
 struct Rope {
   static constexpr NoReductions kReductions{};
   using Value = float;
@@ -140,7 +150,6 @@ struct Rope {
   std::int64_t heads;
   std::int64_t time;
   float direction;  // 1, or −1 to turn back
-  bool accumulate;
   TESSERA_HOST_DEVICE void apply(std::int64_t row, std::int64_t i, const float*) const {
     const std::int64_t angle = (row / heads) % time * columns + i;
     const std::int64_t at = row * 2 * columns + i;
@@ -148,8 +157,8 @@ struct Rope {
     const float s = sine[angle] * direction;
     const float x = to_float(input[at]);
     const float y = to_float(input[at + columns]);
-    store(output + at, x * c - y * s, accumulate);
-    store(output + at + columns, y * c + x * s, accumulate);
+    write<W>(output, at, x * c - y * s);
+    write<W>(output, at + columns, y * c + x * s);
   }
 };
 

@@ -33,17 +33,17 @@ struct ScoreBlocks {
   alignas(64) float gradient[kBlock * kBlock];
 };
 
-/// Row r of both blocks from scores and ∂/∂probability: p = e^(score − lse),
-/// ∂/∂score = p · (∂/∂p − delta); keys from `keys` on are hidden.
-void gradient_row(ScoreBlocks& blocks, std::int64_t row, std::int64_t keys, float lse,
-                  float delta) {
+/// Row r of both blocks from scores and ∂/∂probability, over `columns` columns: p = e^(score −
+/// lse), ∂/∂score = p · (∂/∂p − delta); keys from `visible` on are hidden.
+void gradient_row(ScoreBlocks& blocks, std::int64_t row, std::int64_t columns, std::int64_t visible,
+                  float lse, float delta) {
   float* p = blocks.probability + row * kBlock;
   float* g = blocks.gradient + row * kBlock;
-  for (std::int64_t j = 0; j < kBlock; ++j) {
-    const float value = j < keys ? kernels::exp(p[j] - lse) : 0.0f;
-    p[j] = value;
-    g[j] = value == 0.0f ? 0.0f : value * (g[j] - delta);
+  for (std::int64_t j = 0; j < columns; ++j) {
+    p[j] = kernels::exp(p[j] - lse);
+    g[j] = p[j] * (g[j] - delta);
   }
+  for (std::int64_t j = visible; j < columns; ++j) p[j] = g[j] = 0.0f;
 }
 
 /// Adds one head to grad_k and grad_v and writes its grad_q. b.q is scaled, so grad_k is complete;
@@ -55,28 +55,39 @@ void backward_head(const HeadLayout& head, float scale, const HeadBuffers& b, co
   std::fill(b.grad_q, b.grad_q + head.elements(), 0.0f);
   for (std::int64_t key = 0; key < head.time; key += kBlock) {
     const std::int64_t keys = std::min(kBlock, head.time - key);
-    const std::int64_t padded_keys = round_up(keys, kRowPadding);
     for (std::int64_t first = key; first < head.time; first += kBlock) {
+      const bool diagonal = key == first;
       const std::int64_t queries = std::min(kBlock, head.time - first);
       const std::int64_t padded = round_up(queries, kRowPadding);
       const float* q = b.q + first * width;
       const float* grad_out = b.grad_out + first * width;
-      small_gemm(padded, kBlock, head.size, {q, width, 1}, b.k_transposed + key, head.rows,
-                 blocks.probability, kBlock, false);
-      small_gemm(padded, kBlock, head.size, {grad_out, width, 1}, b.v_transposed + key, head.rows,
-                 blocks.gradient, kBlock, false);
-      for (std::int64_t r = 0; r < padded; ++r) {
-        const std::int64_t visible =
-            r >= queries ? 0 : (first == key ? std::min(r + 1, keys) : keys);
-        gradient_row(blocks, r, visible, lse[first + r], delta[first + r]);
-      }
-      // Rows of the padding are zero in both blocks, so the sums over queries may include them.
-      small_gemm(padded_keys, width, padded, {blocks.probability, 1, kBlock}, grad_out, width,
-                 b.grad_v + key * width, width, true);
-      small_gemm(padded_keys, width, padded, {blocks.gradient, 1, kBlock}, q, width,
-                 b.grad_k + key * width, width, true);
-      small_gemm(padded, width, keys, {blocks.gradient, kBlock, 1}, b.k + key * width, width,
-                 b.grad_q + first * width, width, true);
+      for_strips(
+          diagonal, queries, keys, [&](std::int64_t row, std::int64_t rows, std::int64_t columns) {
+            float* probability = blocks.probability + row * kBlock;
+            float* gradient = blocks.gradient + row * kBlock;
+            small_gemm(rows, columns, head.size, {q + row * width, width, 1}, b.k_transposed + key,
+                       head.rows, probability, kBlock, false);
+            small_gemm(rows, columns, head.size, {grad_out + row * width, width, 1},
+                       b.v_transposed + key, head.rows, gradient, kBlock, false);
+            for (std::int64_t r = row; r < row + rows; ++r) {
+              const std::int64_t seen = diagonal ? std::min(r + 1, keys) : keys;
+              gradient_row(blocks, r, columns, r < queries ? seen : 0, lse[first + r],
+                           delta[first + r]);
+            }
+            small_gemm(rows, width, std::min(columns, keys), {gradient, kBlock, 1},
+                       b.k + key * width, width, b.grad_q + (first + row) * width, width, true);
+          });
+      // Queries of the padding are zero in both blocks, so the sums may include them.
+      for_strips(diagonal, keys, queries, [&](std::int64_t row, std::int64_t rows, std::int64_t) {
+        const std::int64_t from = diagonal ? row : 0;  // earlier queries do not see these keys
+        const std::int64_t at = from * kBlock + row;
+        float* grad_k = b.grad_k + (key + row) * width;
+        float* grad_v = b.grad_v + (key + row) * width;
+        small_gemm(rows, width, padded - from, {blocks.probability + at, 1, kBlock},
+                   grad_out + from * width, width, grad_v, width, true);
+        small_gemm(rows, width, padded - from, {blocks.gradient + at, 1, kBlock}, q + from * width,
+                   width, grad_k, width, true);
+      });
     }
   }
   for (std::int64_t i = 0; i < head.elements(); ++i) b.grad_q[i] *= scale;

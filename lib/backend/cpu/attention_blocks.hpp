@@ -36,12 +36,13 @@ struct HeadLayout {
 /// to [rows, width] = from [time, size] · factor with rows `stride` apart; padding is zero.
 template <typename T>
 void pack(const HeadLayout& head, const T* from, std::int64_t stride, float factor, float* to) {
-  std::fill(to, to + head.elements(), 0.0f);
   for (std::int64_t t = 0; t < head.time; ++t) {
     for (std::int64_t i = 0; i < head.size; ++i) {
       to[t * head.width + i] = kernels::to_float(from[t * stride + i]) * factor;
     }
+    for (std::int64_t i = head.size; i < head.width; ++i) to[t * head.width + i] = 0.0f;
   }
+  std::fill(to + head.time * head.width, to + head.elements(), 0.0f);
 }
 
 /// to [width, rows]: the transpose of a packed copy.
@@ -56,13 +57,33 @@ inline void pack_transposed(const HeadLayout& head, const float* packed, float* 
 }
 
 /// The reverse of pack.
+template <kernels::Write W, typename T>
+void unpack(const HeadLayout& head, const float* from, T* to, std::int64_t stride) {
+  for (std::int64_t t = 0; t < head.time; ++t) {
+    for (std::int64_t i = 0; i < head.size; ++i) {
+      kernels::write<W>(to + t * stride, i, from[t * head.width + i]);
+    }
+  }
+}
 template <typename T>
 void unpack(const HeadLayout& head, const float* from, T* to, std::int64_t stride,
             bool accumulate) {
-  for (std::int64_t t = 0; t < head.time; ++t) {
-    for (std::int64_t i = 0; i < head.size; ++i) {
-      kernels::store(to + t * stride + i, from[t * head.width + i], accumulate);
-    }
+  if (accumulate) {
+    unpack<kernels::Write::kAdd>(head, from, to, stride);
+  } else {
+    unpack<kernels::Write::kStore>(head, from, to, stride);
+  }
+}
+
+/// Calls body(row, rows, columns) for strips of a block of `queries` × `keys` scores: the rows that
+/// are computed together and the padded number of columns that any of them sees. Off the diagonal
+/// that is one strip; on it, strips of 16 rows leave out most of what is hidden.
+template <typename Body>
+void for_strips(bool diagonal, std::int64_t queries, std::int64_t keys, const Body& body) {
+  if (!diagonal) return body(0, round_up(queries, kRowPadding), round_up(keys, kVectorFloats));
+  for (std::int64_t row = 0; row < queries; row += kVectorFloats) {
+    const std::int64_t rows = std::min<std::int64_t>(kVectorFloats, queries - row);
+    body(row, round_up(rows, kRowPadding), row + kVectorFloats);
   }
 }
 

@@ -12,23 +12,34 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 /// Running state of a block of queries.
 struct QueryBlock {
   alignas(64) float scores[kBlock * kBlock];
-  float maximum[kBlock];
-  float total[kBlock];
+  alignas(64) float maximum[kBlock];
+  alignas(64) float total[kBlock];
+  alignas(64) float factor[kBlock];  // for what was summed under an earlier maximum
 };
 
-/// Turns a row of scores into e^(score − maximum), keys from `keys` on being hidden; returns the
-/// factor for what was summed under the old maximum.
-float softmax_row(QueryBlock& block, std::int64_t row, std::int64_t keys) {
-  float* scores = block.scores + row * kBlock;
-  for (std::int64_t j = keys; j < kBlock; ++j) scores[j] = kMinusInfinity;
-  const float before = block.maximum[row];
-  const float now = std::max(before, reduce_block<kernels::Reduction::kMax>(scores, kBlock));
-  for (std::int64_t j = 0; j < kBlock; ++j) scores[j] = kernels::exp(scores[j] - now);
-  const float factor = kernels::exp(before - now);
-  block.maximum[row] = now;
-  block.total[row] =
-      block.total[row] * factor + reduce_block<kernels::Reduction::kSum>(scores, kBlock);
-  return factor;
+/// Raises the maxima of rows [row, row + rows) by their scores in `columns` columns and sets the
+/// factors.
+void update_maxima(QueryBlock& block, std::int64_t row, std::int64_t rows, std::int64_t columns) {
+  alignas(64) float before[kBlock];
+  for (std::int64_t r = row; r < row + rows; ++r) {
+    before[r] = block.maximum[r];
+    block.maximum[r] = std::max(
+        before[r], reduce_block<kernels::Reduction::kMax>(block.scores + r * kBlock, columns));
+  }
+  for (std::int64_t r = row; r < row + rows; ++r) {
+    block.factor[r] = kernels::exp(before[r] - block.maximum[r]);
+  }
+}
+
+/// Scores become e^(score − maximum), and their sums enter the totals.
+void exponentiate(QueryBlock& block, std::int64_t row, std::int64_t rows, std::int64_t columns) {
+  for (std::int64_t r = row; r < row + rows; ++r) {
+    float* scores = block.scores + r * kBlock;
+    const float maximum = block.maximum[r];
+    for (std::int64_t j = 0; j < columns; ++j) scores[j] = kernels::exp(scores[j] - maximum);
+    block.total[r] =
+        block.total[r] * block.factor[r] + reduce_block<kernels::Reduction::kSum>(scores, columns);
+  }
 }
 
 /// One head: packed q (scaled) [rows, width], transposed k [width, rows], v [rows, width]; writes
@@ -36,28 +47,40 @@ float softmax_row(QueryBlock& block, std::int64_t row, std::int64_t keys) {
 void forward_head(const HeadLayout& head, const float* q, const float* k_transposed, const float* v,
                   float* out, float* lse) {
   QueryBlock block;
+  const std::int64_t width = head.width;
   for (std::int64_t first = 0; first < head.time; first += kBlock) {
     const std::int64_t queries = std::min(kBlock, head.time - first);
-    const std::int64_t padded = round_up(queries, kRowPadding);
-    float* sums = out + first * head.width;
-    std::fill(sums, sums + padded * head.width, 0.0f);
+    float* sums = out + first * width;
     std::fill(block.maximum, block.maximum + kBlock, kMinusInfinity);
     std::fill(block.total, block.total + kBlock, 0.0f);
     for (std::int64_t key = 0; key <= first; key += kBlock) {
-      small_gemm(padded, kBlock, head.size, {q + first * head.width, head.width, 1},
-                 k_transposed + key, head.rows, block.scores, kBlock, false);
-      for (std::int64_t r = 0; r < padded; ++r) {
-        const std::int64_t visible = key < first ? kBlock : std::min(r, queries - 1) + 1;
-        const float factor = softmax_row(block, r, visible);
-        for (std::int64_t i = 0; i < head.width; ++i) sums[r * head.width + i] *= factor;
-      }
+      const bool diagonal = key == first;
       const std::int64_t keys = std::min(kBlock, head.time - key);
-      small_gemm(padded, head.width, keys, {block.scores, kBlock, 1}, v + key * head.width,
-                 head.width, sums, head.width, true);
+      for_strips(diagonal, queries, keys,
+                 [&](std::int64_t row, std::int64_t rows, std::int64_t columns) {
+                   float* scores = block.scores + row * kBlock;
+                   float* to = sums + row * width;
+                   small_gemm(rows, columns, head.size, {q + (first + row) * width, width, 1},
+                              k_transposed + key, head.rows, scores, kBlock, false);
+                   for (std::int64_t r = row; diagonal && r < row + rows; ++r) {
+                     // Rows of the padding see what the last query sees.
+                     for (std::int64_t j = std::min(r, queries - 1) + 1; j < columns; ++j) {
+                       block.scores[r * kBlock + j] = kMinusInfinity;
+                     }
+                   }
+                   update_maxima(block, row, rows, columns);
+                   exponentiate(block, row, rows, columns);
+                   for (std::int64_t r = 0; key > 0 && r < rows; ++r) {
+                     const float factor = block.factor[row + r];
+                     for (std::int64_t i = 0; i < width; ++i) to[r * width + i] *= factor;
+                   }
+                   small_gemm(rows, width, std::min(columns, keys), {scores, kBlock, 1},
+                              v + key * width, width, to, width, key > 0);
+                 });
     }
     for (std::int64_t r = 0; r < queries; ++r) {
       const float inverse = 1.0f / block.total[r];
-      for (std::int64_t i = 0; i < head.width; ++i) sums[r * head.width + i] *= inverse;
+      for (std::int64_t i = 0; i < width; ++i) sums[r * width + i] *= inverse;
       lse[first + r] = block.maximum[r] + std::log(block.total[r]);
     }
   }

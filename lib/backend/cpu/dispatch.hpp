@@ -7,6 +7,7 @@
 
 #include "base/check.hpp"
 #include "base/half.hpp"
+#include "kernels/math.hpp"
 
 namespace tessera::cpu {
 
@@ -20,6 +21,28 @@ void dispatch_float(DType dtype, Body&& body) {
     default:
       fail(ErrorCode::kUsage, "an operator for fp32, bf16 and fp16 was given {}", to_string(dtype));
   }
+}
+
+/// Calls body.operator()<W>() with kAdd or kStore.
+template <typename Body>
+void dispatch_write(bool accumulate, Body&& body) {
+  if (accumulate) return body.template operator()<kernels::Write::kAdd>();
+  body.template operator()<kernels::Write::kStore>();
+}
+
+/// As dispatch_write, with kSkip for an undefined output.
+template <typename Body>
+void dispatch_write(const Tensor& output, bool accumulate, Body&& body) {
+  if (!output.defined()) return body.template operator()<kernels::Write::kSkip>();
+  dispatch_write(accumulate, body);
+}
+
+/// Both of the above: calls body.operator()<T, W>().
+template <typename Body>
+void dispatch(DType dtype, bool accumulate, Body&& body) {
+  dispatch_float(dtype, [&]<typename T>() {
+    dispatch_write(accumulate, [&]<kernels::Write W>() { body.template operator()<T, W>(); });
+  });
 }
 
 /// The address of a tensor's elements, null for an undefined one.

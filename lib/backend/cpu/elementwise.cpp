@@ -102,10 +102,14 @@ void CpuOperators::swiglu_backward(Stream& stream, const Tensor& grad_output, co
   check_optional(grad_up, up.elements(), up.dtype(), "grad_up");
   stream.enqueue([=] {
     dispatch_float(gate.dtype(), [&]<typename T>() {
-      run_elements(gate.device(), gate.elements(),
-                   kernels::SwigluBackward<T>{grad_output.data<T>(), gate.data<T>(), up.data<T>(),
-                                              data_or_null<T>(grad_gate), data_or_null<T>(grad_up),
-                                              accumulate_gate, accumulate_up});
+      dispatch_write(grad_gate, accumulate_gate, [&]<kernels::Write Gate>() {
+        dispatch_write(grad_up, accumulate_up, [&]<kernels::Write Up>() {
+          run_elements(gate.device(), gate.elements(),
+                       kernels::SwigluBackward<T, Gate, Up>{
+                           grad_output.data<T>(), gate.data<T>(), up.data<T>(),
+                           data_or_null<T>(grad_gate), data_or_null<T>(grad_up)});
+        });
+      });
     });
   });
 }
@@ -125,10 +129,10 @@ void CpuOperators::gelu_backward(Stream& stream, const Tensor& grad_output, cons
   check_like(input, grad_output, "input");
   check_like(grad_input, grad_output, "grad_input");
   stream.enqueue([=] {
-    dispatch_float(input.dtype(), [&]<typename T>() {
+    dispatch(input.dtype(), accumulate, [&]<typename T, kernels::Write W>() {
       run_elements(input.device(), input.elements(),
-                   kernels::GeluBackward<T>{grad_output.data<T>(), input.data<T>(),
-                                            grad_input.data<T>(), accumulate});
+                   kernels::GeluBackward<T, W>{grad_output.data<T>(), input.data<T>(),
+                                               grad_input.data<T>()});
     });
   });
 }
@@ -143,11 +147,10 @@ void CpuOperators::dropout(Stream& stream, const Tensor& input, const Tensor& se
   TESSERA_CHECK(p >= 0.0f && p < 1.0f, "dropout probability {}", p);
   const std::int64_t columns = rows == 0 ? 0 : output.elements() / rows;
   stream.enqueue([=] {
-    dispatch_float(output.dtype(), [&]<typename T>() {
-      run_rows(
-          output.device(), rows,
-          kernels::Dropout<T>{input.data<T>(), sequence_index.data<std::int64_t>(),
-                              output.data<T>(), columns, key, p, 1.0f / (1.0f - p), accumulate});
+    dispatch(output.dtype(), accumulate, [&]<typename T, kernels::Write W>() {
+      run_rows(output.device(), rows,
+               kernels::Dropout<T, W>{input.data<T>(), sequence_index.data<std::int64_t>(),
+                                      output.data<T>(), columns, key, p, 1.0f / (1.0f - p)});
     });
   });
 }

@@ -83,13 +83,15 @@ void CpuOperators::route_backward(Stream& stream, const kernels::Routing& routin
   check_optional(grad_weight, tokens * options.top_k, DType::kF32, "grad_weight");
   check_optional(prob_scale, experts, DType::kF32, "prob_scale");
   stream.enqueue([=] {
-    run_items(
-        grad_logits.device(), tokens, experts,
-        kernels::RouteBackward{routing.probs.data<float>(), routing.choice.data<std::int32_t>(),
-                               routing.position.data<std::int32_t>(), routing.weight.data<float>(),
-                               routing.lse.data<float>(), data_or_null<float>(grad_weight),
-                               data_or_null<float>(prob_scale), grad_logits.data<float>(), experts,
-                               z_scale, options.top_k, accumulate});
+    dispatch_write(accumulate, [&]<kernels::Write W>() {
+      run_items(grad_logits.device(), tokens, experts,
+                kernels::RouteBackward<W>{
+                    routing.probs.data<float>(), routing.choice.data<std::int32_t>(),
+                    routing.position.data<std::int32_t>(), routing.weight.data<float>(),
+                    routing.lse.data<float>(), data_or_null<float>(grad_weight),
+                    data_or_null<float>(prob_scale), grad_logits.data<float>(), experts, z_scale,
+                    options.top_k});
+    });
   });
 }
 
@@ -117,11 +119,11 @@ void CpuOperators::combine_rows(Stream& stream, const Tensor& input, const Tenso
   check_optional(weight, slot.elements(), DType::kF32, "weight");
   check_tensor(output, rows * columns, input.dtype(), "output");
   stream.enqueue([=] {
-    dispatch_float(input.dtype(), [&]<typename T>() {
+    dispatch(input.dtype(), accumulate, [&]<typename T, kernels::Write W>() {
       run_rows(input.device(), rows,
-               kernels::CombineRows<T>{input.data<T>(), slot.data<std::int32_t>(),
-                                       data_or_null<float>(weight), output.data<T>(), columns,
-                                       static_cast<int>(slot.size(1)), accumulate});
+               kernels::CombineRows<T, W>{input.data<T>(), slot.data<std::int32_t>(),
+                                          data_or_null<float>(weight), output.data<T>(), columns,
+                                          static_cast<int>(slot.size(1))});
     });
   });
 }

@@ -11,8 +11,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <memory>
 
+#include "backend/cpu/workspace.hpp"
 #include "kernels/columns.hpp"
 #include "kernels/reductions.hpp"
 #include "kernels/row.hpp"
@@ -27,25 +27,6 @@ namespace tessera::cpu {
 
 /// Elements below which a loop is not worth a second thread.
 inline constexpr std::int64_t kGrainElements = 16384;
-
-/// Scratch memory of a kernel, counted as workspace.
-template <typename T>
-class Workspace {
- public:
-  Workspace(Device& device, std::int64_t elements)
-      : device_(device), bytes_(static_cast<std::size_t>(elements) * sizeof(T)) {
-    data_ = static_cast<T*>(device_.allocate(bytes_, MemoryTag::kWorkspace));
-  }
-  ~Workspace() { device_.free(data_, bytes_, MemoryTag::kWorkspace); }
-  Workspace(const Workspace&) = delete;
-  Workspace& operator=(const Workspace&) = delete;
-  T* data() const { return data_; }
-
- private:
-  Device& device_;
-  std::size_t bytes_;
-  T* data_;
-};
 
 /// f(i) for i in [0, count).
 template <typename Functor>
@@ -111,8 +92,13 @@ void run_rows(Device& device, std::int64_t rows, const Functor& functor) {
     for (std::int64_t row = begin; row < end; ++row) {
       typename Functor::Value results[Functor::kReductions.size() + 1] = {};
       reduce_row<0>(f, row, results);
+      std::int64_t i = 0;
+      constexpr int kWide = 64;
+      if constexpr (requires { f.template apply_wide<kWide>(row, i, results); }) {
+        for (; i + kWide <= f.columns; i += kWide) f.template apply_wide<kWide>(row, i, results);
+      }
       TESSERA_INDEPENDENT
-      for (std::int64_t i = 0; i < f.columns; ++i) f.apply(row, i, results);
+      for (std::int64_t c = i; c < f.columns; ++c) f.apply(row, c, results);
     }
   });
 }
@@ -169,7 +155,11 @@ typename Term::Value run_sum(Device& device, std::int64_t count, const Term& ter
   using Value = typename Term::Value;
   const std::int64_t chunks = (count + kernels::kChunkElements - 1) / kernels::kChunkElements;
   const Workspace<Value> partials(device, chunks);
-  run_rows(device, chunks, kernels::ChunkSum<Term>{term, partials.data(), count});
+  const std::int64_t whole = count / kernels::kChunkElements;
+  run_rows(device, whole,
+           kernels::ChunkSum<Term>{term, partials.data(), 0, kernels::kChunkElements});
+  run_rows(device, chunks - whole,
+           kernels::ChunkSum<Term>{term, partials.data(), whole, count % kernels::kChunkElements});
   return kernels::combine_partials(partials.data(), chunks);
 }
 

@@ -35,11 +35,11 @@ void CpuOperators::cross_entropy_backward(Stream& stream, const Tensor& logits,
   check_tensor(scale, 1, DType::kF32, "scale");
   check_tensor(grad_logits, logits.elements(), logits.dtype(), "grad_logits");
   stream.enqueue([=] {
-    dispatch_float(logits.dtype(), [&]<typename T>() {
+    dispatch(logits.dtype(), accumulate, [&]<typename T, kernels::Write W>() {
       run_rows(logits.device(), rows,
-               kernels::CrossEntropyBackward<T>{logits.data<T>(), targets.data<std::int32_t>(),
-                                                lse.data<float>(), scale.data<float>(),
-                                                grad_logits.data<T>(), columns, accumulate});
+               kernels::CrossEntropyBackward<T, W>{logits.data<T>(), targets.data<std::int32_t>(),
+                                                   lse.data<float>(), scale.data<float>(),
+                                                   grad_logits.data<T>(), columns});
     });
   });
 }

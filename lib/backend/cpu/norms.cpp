@@ -37,16 +37,20 @@ void CpuOperators::rms_norm_backward(Stream& stream, const Tensor& grad_output, 
     dispatch_float(input.dtype(), [&]<typename T>() {
       // The weight's gradient first: grad_input may be grad_output.
       if (grad_weight.defined()) {
-        run_column_sums(input.device(), rows,
-                        kernels::RmsNormWeightGrad<T>{grad_output.data<T>(), input.data<T>(),
-                                                      rstd.data<float>(), grad_weight.data<float>(),
-                                                      columns, accumulate_weight});
+        dispatch_write(accumulate_weight, [&]<kernels::Write W>() {
+          run_column_sums(input.device(), rows,
+                          kernels::RmsNormWeightGrad<T, W>{grad_output.data<T>(), input.data<T>(),
+                                                           rstd.data<float>(),
+                                                           grad_weight.data<float>(), columns});
+        });
       }
       if (grad_input.defined()) {
-        run_rows(input.device(), rows,
-                 kernels::RmsNormBackward<T>{grad_output.data<T>(), input.data<T>(),
-                                             weight.data<T>(), rstd.data<float>(),
-                                             grad_input.data<T>(), columns, accumulate_input});
+        dispatch_write(accumulate_input, [&]<kernels::Write W>() {
+          run_rows(input.device(), rows,
+                   kernels::RmsNormBackward<T, W>{grad_output.data<T>(), input.data<T>(),
+                                                  weight.data<T>(), rstd.data<float>(),
+                                                  grad_input.data<T>(), columns});
+        });
       }
     });
   });
@@ -91,17 +95,20 @@ void CpuOperators::layer_norm_backward(Stream& stream, const Tensor& grad_output
   stream.enqueue([=] {
     dispatch_float(input.dtype(), [&]<typename T>() {
       if (grad_weight.defined()) {
-        run_column_sums(
-            input.device(), rows,
-            kernels::LayerNormWeightGrad<T>{grad_output.data<T>(), input.data<T>(),
-                                            mean.data<float>(), rstd.data<float>(),
-                                            grad_weight.data<float>(), columns, accumulate_weight});
+        dispatch_write(accumulate_weight, [&]<kernels::Write W>() {
+          run_column_sums(input.device(), rows,
+                          kernels::LayerNormWeightGrad<T, W>{grad_output.data<T>(), input.data<T>(),
+                                                             mean.data<float>(), rstd.data<float>(),
+                                                             grad_weight.data<float>(), columns});
+        });
       }
       if (grad_input.defined()) {
-        run_rows(input.device(), rows,
-                 kernels::LayerNormBackward<T>{
-                     grad_output.data<T>(), input.data<T>(), weight.data<T>(), mean.data<float>(),
-                     rstd.data<float>(), grad_input.data<T>(), columns, accumulate_input});
+        dispatch_write(accumulate_input, [&]<kernels::Write W>() {
+          run_rows(input.device(), rows,
+                   kernels::LayerNormBackward<T, W>{
+                       grad_output.data<T>(), input.data<T>(), weight.data<T>(), mean.data<float>(),
+                       rstd.data<float>(), grad_input.data<T>(), columns});
+        });
       }
     });
   });

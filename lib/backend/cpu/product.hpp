@@ -27,8 +27,11 @@ struct Product {
 
 /// Name of the library behind library_product: "onednn", "eigen".
 std::string_view product_library();
-/// Whether library_product takes this operand type as it is; FP32 it always takes.
-bool library_has_type(DType operand_type);
+/// Whether library_product takes operands of this type; FP32 it always takes.
+bool library_takes(DType operand_type);
+/// Whether such a product is faster here than widening the operands and multiplying in FP32.
+/// Depends on the processor alone.
+bool library_is_fast_with(DType operand_type);
 /// The product by the library, on device.threads() threads. Sizes are at least 1. The result's bits
 /// depend on the operands and on the number of threads.
 void library_product(const Product& product, Device& device);

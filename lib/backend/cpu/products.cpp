@@ -49,7 +49,7 @@ void widened_product(const Product& p, Device& device) {
 void multiply(const Product& p, Device& device) {
   if (p.m == 0 || p.n == 0) return;
   if (p.k == 0) return clear(p, device);
-  if (library_has_type(p.operand_type)) return library_product(p, device);
+  if (library_is_fast_with(p.operand_type)) return library_product(p, device);
   dispatch_float(p.operand_type, [&]<typename T>() { widened_product<T>(p, device); });
 }
 

@@ -35,10 +35,9 @@ void CpuOperators::column_sum(Stream& stream, const Tensor& input, const Tensor&
   check_tensor(output, columns, DType::kF32, "output");
   const std::int64_t rows = rows_of(input, columns);
   stream.enqueue([=] {
-    dispatch_float(input.dtype(), [&]<typename T>() {
-      run_column_sums(
-          input.device(), rows,
-          kernels::ColumnSum<T>{input.data<T>(), output.data<float>(), columns, accumulate});
+    dispatch(input.dtype(), accumulate, [&]<typename T, kernels::Write W>() {
+      run_column_sums(input.device(), rows,
+                      kernels::ColumnSum<T, W>{input.data<T>(), output.data<float>(), columns});
     });
   });
 }
@@ -103,10 +102,10 @@ void CpuOperators::add_positions_backward(Stream& stream, const Tensor& grad_out
   const std::int64_t columns = grad_output.size(1) * grad_output.size(2);
   if (!accumulate) fill_zero(stream, grad_table);
   stream.enqueue([=] {
-    dispatch_float(grad_output.dtype(), [&]<typename T>() {
-      run_column_sums(grad_output.device(), grad_output.size(0),
-                      kernels::ColumnSum<T>{grad_output.data<T>(), grad_table.data<float>(),
-                                            columns, accumulate});
+    dispatch(grad_output.dtype(), accumulate, [&]<typename T, kernels::Write W>() {
+      run_column_sums(
+          grad_output.device(), grad_output.size(0),
+          kernels::ColumnSum<T, W>{grad_output.data<T>(), grad_table.data<float>(), columns});
     });
   });
 }
@@ -139,11 +138,11 @@ void CpuOperators::rope(Stream& stream, const Tensor& input, double theta, bool 
                 input.shape().to_string());
   stream.enqueue([=, this] {
     const auto angles = rope_angles(input.size(1), input.size(3) / 2, theta);
-    dispatch_float(output.dtype(), [&]<typename T>() {
+    dispatch(output.dtype(), accumulate, [&]<typename T, kernels::Write W>() {
       run_rows(output.device(), input.size(0) * input.size(1) * input.size(2),
-               kernels::Rope<T>{input.data<T>(), angles->cosine.data(), angles->sine.data(),
-                                output.data<T>(), input.size(3) / 2, input.size(2), input.size(1),
-                                inverse ? -1.0f : 1.0f, accumulate});
+               kernels::Rope<T, W>{input.data<T>(), angles->cosine.data(), angles->sine.data(),
+                                   output.data<T>(), input.size(3) / 2, input.size(2),
+                                   input.size(1), inverse ? -1.0f : 1.0f});
     });
   });
 }

@@ -1,3 +1,6 @@
+#include <memory>
+#include <thread>
+
 #include "backend/cpu/product.hpp"
 #include "operator_case.hpp"
 
@@ -92,6 +95,50 @@ TEST_CASE("the reference product agrees with the library's") {
       }
       CHECK(largest < 1e-4);
     }
+  }
+}
+
+TEST_CASE("BF16 products of the library agree with FP64, from several threads at once") {
+  if (!cpu::library_takes(DType::kBF16)) {
+    WARN("skipped: this processor or build has no BF16 product");
+    return;
+  }
+  const Sizes s{65, 33, 129};
+  const Values a = rounded(random_values(s.m * s.k, 1), DType::kBF16);
+  const Values b = rounded(random_values(s.k * s.n, 2), DType::kBF16);
+  std::vector<std::unique_ptr<Device>> devices;
+  std::vector<Tensor> results;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 4; ++rank) {
+    devices.push_back(make_cpu_device());
+    results.emplace_back(*devices.back(), Shape{s.m, s.n}, DType::kF32);
+  }
+  for (std::size_t rank = 0; rank < devices.size(); ++rank) {
+    const Tensor ta(*devices[rank], {s.m, s.k}, DType::kBF16);
+    const Tensor tb(*devices[rank], {s.k, s.n}, DType::kBF16);
+    upload(ta, a);
+    upload(tb, b);
+    threads.emplace_back([&, ta, tb, rank] {
+      const cpu::Product p{.m = s.m,
+                           .n = s.n,
+                           .k = s.k,
+                           .a = ta.raw_data(),
+                           .b = tb.raw_data(),
+                           .c = results[rank].raw_data(),
+                           .operand_type = DType::kBF16};
+      for (int i = 0; i < 50; ++i) cpu::library_product(p, *devices[rank]);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const Values want = product(a, false, b, false, s);
+  for (const Tensor& result : results) {
+    const Values got = download(result);
+    double largest = 0.0;
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      largest = std::max(largest, std::abs(got[i] - want[i]));
+    }
+    CHECK(largest < 1e-4);
+    CHECK(same_bits({result}, {results[0]}));
   }
 }
 

@@ -74,8 +74,8 @@ TEST_CASE("a row functor gives the same bits for 1, 8, 32 and 256 lanes as the C
       Results r{std::vector<float>(size), std::vector<float>(kRows), std::vector<float>(size),
                 std::vector<float>(kRows), std::vector<float>(kRows)};
       run(kernels::RmsNorm<float>{x.data(), w.data(), r.y.data(), r.rstd.data(), columns, 1e-5f});
-      run(kernels::RmsNormBackward<float>{dy.data(), x.data(), w.data(), r.rstd.data(), r.dx.data(),
-                                          columns, false});
+      run(kernels::RmsNormBackward<float, kernels::Write::kStore>{
+          dy.data(), x.data(), w.data(), r.rstd.data(), r.dx.data(), columns});
       run(kernels::CrossEntropy<float>{x.data(), targets.data(), r.losses.data(), r.lse.data(),
                                        columns});
       return r;

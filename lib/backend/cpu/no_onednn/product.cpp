@@ -4,7 +4,9 @@ namespace tessera::cpu {
 
 std::string_view product_library() { return "eigen"; }
 
-bool library_has_type(DType operand_type) { return operand_type == DType::kF32; }
+bool library_takes(DType operand_type) { return operand_type == DType::kF32; }
+
+bool library_is_fast_with(DType operand_type) { return operand_type == DType::kF32; }
 
 void library_product(const Product& product, Device& device) {
   constexpr std::int64_t kGrainRows = 32;
