@@ -27,6 +27,9 @@ struct CollectiveOrder {
   /// Names the work in errors and logs, for instance the unit that is gathered. Ranks that meet in
   /// one collective with different labels, operations or sizes are stopped with both named.
   std::string_view label = {};
+  /// How long to wait for peers, in seconds, where that may rightly be long (a rank that saves
+  /// while others wait); 0 = the communicator's timeout. Give it on every rank.
+  double timeout_s = 0.0;
 };
 
 /// A group of ranks that talk to each other. Every rank of the group calls the same operations in

@@ -93,7 +93,7 @@ void CommThread::run() {
 std::chrono::steady_clock::time_point Monitor::deadline() const {
   return std::chrono::steady_clock::now() +
          std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-             std::chrono::duration<double>(std::min(timeout_s_, kLongestTimeout_s)));
+             std::chrono::duration<double>(std::min(current_timeout_s_, kLongestTimeout_s)));
 }
 
 void Monitor::check() const {

@@ -55,11 +55,14 @@ class CommThread {
 class Monitor {
  public:
   Monitor(std::shared_ptr<CommThread> thread, double timeout_s)
-      : thread_(std::move(thread)), timeout_s_(timeout_s) {}
+      : thread_(std::move(thread)), timeout_s_(timeout_s), current_timeout_s_(timeout_s) {}
 
   CommThread& thread() const { return *thread_; }
   const std::shared_ptr<CommThread>& shared_thread() const { return thread_; }
-  double timeout_s() const { return timeout_s_; }
+  /// The timeout of the current operation.
+  double timeout_s() const { return current_timeout_s_; }
+  /// Another timeout for the operation that begins; 0 = the group's own. Only on the thread.
+  void use_timeout(double seconds) { current_timeout_s_ = seconds > 0 ? seconds : timeout_s_; }
   std::chrono::steady_clock::time_point deadline() const;
 
   /// Moves background work on; raises AbortedError when the job ends, Error{kInternal} when the
@@ -73,6 +76,7 @@ class Monitor {
  private:
   std::shared_ptr<CommThread> thread_;
   double timeout_s_;
+  double current_timeout_s_;
   std::atomic<bool> closing_{false};
 };
 

@@ -64,6 +64,7 @@ OperationInfo GroupCommunicator::make_info(OperationKind kind, DType dtype, std:
   info.kind = kind;
   info.dtype = static_cast<std::uint32_t>(dtype);
   info.elements = elements;
+  info.timeout_s = order.timeout_s;
   info.set_label(order.label);
   return info;
 }
@@ -111,6 +112,7 @@ void GroupCommunicator::run(const OperationInfo& info, const Event& ready, const
     while (!ready.wait_for(monitor.slice())) monitor.check();
   }
   ready.wait();  // passes on the failure of the work that should have made the input
+  if (size() > 1) links_.monitor->use_timeout(info.timeout_s);
   try {
     body(info);
   } catch (const LostPeerError&) {

@@ -39,6 +39,7 @@ struct OperationInfo {
   std::int32_t root = -1;
   std::uint32_t reduce = 0;
   std::uint64_t label_hash = 0;
+  double timeout_s = 0.0;        ///< 0 = the group's; need not agree
   std::array<char, 64> label{};  ///< cut to 63 characters
 
   void set_label(std::string_view text);

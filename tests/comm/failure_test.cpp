@@ -92,6 +92,18 @@ TEST_CASE("a slow rank within the timeout is waited for") {
   for (const Outcome& outcome : result.ranks) CHECK(outcome.message == "");
 }
 
+TEST_CASE("a wait that may rightly be long has a limit of its own") {
+  const bool messages = GENERATE(false, true);
+  const Result result = run(2, options_of(messages, 0.2), [](ts::World& world) {
+    const auto stream = world.device().make_stream("test");
+    if (world.rank() == 0) std::this_thread::sleep_for(600ms);
+    world.comm().barrier({*stream, {}, "save", 30.0}).wait();
+    if (world.rank() == 0) std::this_thread::sleep_for(600ms);
+    world.comm().barrier({*stream, {}, "ordinary"}).wait();
+  });
+  CHECK_THAT(result.ranks[1].message, Contains("\"ordinary\"") && Contains("within 0.2 s"));
+}
+
 TEST_CASE("different operations are named on all ranks, long before the timeout") {
   const bool messages = GENERATE(false, true);
   const Result result = run(3, options_of(messages), ts::comm_failing::different_operations);
