@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/operators.hpp"
 #include "moe/host_copy.hpp"
 #include "unit/moe/reference.hpp"
 
@@ -23,6 +24,7 @@ struct LayerRun {
   bool training = true;
   double loss_weight = 1.0;  ///< of the main loss
   std::uint64_t seed = 7;
+  DType dtype = DType::kF32;  ///< of weights, input and output
 };
 
 /// What one rank got, gradients divided by the number of ranks.
@@ -32,8 +34,17 @@ struct RankOutcome {
   std::vector<MoeReport> reports;
 };
 
+/// The same elements in another float type.
+inline Tensor cast(Stream& stream, const Tensor& tensor, DType dtype) {
+  if (tensor.dtype() == dtype) return tensor;
+  const Tensor output(tensor.device(), tensor.shape(), dtype);
+  kernels::operators(tensor.device()).copy(stream, tensor, output);
+  return output;
+}
+
 /// Elements as FP64.
-inline std::vector<double> read_values(Stream& stream, const Tensor& tensor) {
+inline std::vector<double> read_values(Stream& stream, const Tensor& input) {
+  const Tensor tensor = cast(stream, input, DType::kF32);
   const auto values = moe::read_to_host<float>(stream, tensor);
   return {values.begin(), values.end()};
 }
@@ -50,9 +61,11 @@ inline RankOutcome run_layer(Device& device, const MoeCase& moe, const std::vect
   layer.bind(
       {.context = &context, .seed = options.seed, .data = options.data, .expert = options.expert});
 
-  const auto upload = [&](const std::vector<double>& values, Shape shape) {
-    return moe::copy_to_device<float>(stream, device, {values.begin(), values.end()},
-                                      std::move(shape), DType::kF32);
+  const auto upload = [&](const std::vector<double>& values, const Shape& shape) {
+    return cast(stream,
+                moe::copy_to_device<float>(stream, device, {values.begin(), values.end()}, shape,
+                                           DType::kF32),
+                options.dtype);
   };
   std::vector<std::shared_ptr<Parameter>> held;
   for (const auto& parameter : layer.parameters()) {

@@ -220,6 +220,38 @@ TEST_CASE("Noise on the second choice depends on the sequence, not on the batch"
   CHECK(run_layer(*device, moe, only_rank(moe), options).y.at(0) != together);
 }
 
+TEST_CASE("BF16 layers choose as FP32 ones: scores are FP32") {
+  MoeCase moe = small_case();
+  moe.options.drop_tokens = true;
+  fill_case(moe, 1, 1, 4);
+  // Scores of 10, 10.0039 and 10.0078 for token 0, which BF16 would make equal.
+  std::vector<double>& gate = moe.weights["gate.weight"];
+  std::vector<double>& x = moe.steps[0][0].x;
+  std::fill(x.begin(), x.begin() + 8, 0.0);
+  x[0] = 1.0;
+  x[1] = 1.0 / 256;
+  for (std::size_t e = 0; e < 4; ++e) {
+    gate[e * 8] = e == 3 ? 0.0 : 10.0;
+    gate[e * 8 + 1] = static_cast<double>(e % 3);
+  }
+  const auto device = poisoned_device();
+  const RankOutcome wide = run_layer(*device, moe, only_rank(moe));
+  LayerRun options;
+  options.dtype = DType::kBF16;
+  for (const bool checkpointing : {false, true}) {
+    options.checkpointing = checkpointing;
+    const RankOutcome narrow = run_layer(*device, moe, only_rank(moe), options);
+    CHECK(narrow.reports.at(0).expert_tokens == wide.reports.at(0).expert_tokens);
+    CHECK(narrow.reports.at(0).aux_loss == wide.reports.at(0).aux_loss);
+    CHECK(distance(narrow.y.at(0), wide.y.at(0)) < 0.02);
+    CHECK(distance(narrow.grad_x.at(0), wide.grad_x.at(0)) < 0.02);
+    for (const auto& [name, values] : wide.gradients) {
+      INFO(name);
+      CHECK(distance(narrow.gradients.at(name), values) < 0.02);
+    }
+  }
+}
+
 TEST_CASE("An MoE layer refuses options that do not fit together") {
   const auto make = [](auto&& change) {
     MoeOptions options;
