@@ -6,4 +6,12 @@ if(TARGET tessera_tool)
         --tessera $<TARGET_FILE:tessera_tool> --part ${part})
     set_tests_properties(cli.bad_${part} PROPERTIES LABELS "cli" TIMEOUT 300)
   endforeach()
+  if(TESSERA_WITH_MPI)
+    foreach(drill parity_dense parity_moe resume failing_rank stopping)
+      add_test(NAME cli.${drill}
+        COMMAND python3 ${CMAKE_CURRENT_LIST_DIR}/drills.py
+          --tessera $<TARGET_FILE:tessera_tool> ${drill})
+      set_tests_properties(cli.${drill} PROPERTIES LABELS "mpi" TIMEOUT 600 PROCESSORS 2)
+    endforeach()
+  endif()
 endif()
