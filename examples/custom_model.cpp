@@ -68,12 +68,12 @@ class TwoBlocks final : public ts::Model {
  public:
   explicit TwoBlocks(const ts::ModelOptions& m) {
     const int vocab = m.vocab_size > 0 ? m.vocab_size : ts::tokenizer_vocab_size(m.tokenizer);
-    embedding_ = register_module(
-        "embedding", std::make_shared<ts::nn::Embedding>(vocab, m.hidden_size, 0.02f));
+    embedding_ = register_module("embedding",
+                                 std::make_shared<ts::nn::Embedding>(vocab, m.hidden_size, 0.02f));
     first_ = register_module("first", std::make_shared<Block>(m));
     second_ = register_module("second", std::make_shared<Block>(m));
-    head_ = register_module(
-        "head", std::make_shared<ts::nn::Linear>(m.hidden_size, vocab, false, 0.02f));
+    head_ = register_module("head",
+                            std::make_shared<ts::nn::Linear>(m.hidden_size, vocab, false, 0.02f));
   }
 
  protected:

@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
     checkpoints.resume_latest();  // saved by any number of ranks
     while (engine.step() < config.trainer.max_steps) {
       const ts::StepData step = data.next_step();
-      engine.begin_step(step.counts());  // ranks agree on the token counts
+      engine.begin_step(step.counts());           // ranks agree on the token counts
       for (const ts::MicroBatch& micro : step) {  // gradient accumulation
         engine.backward(model->loss(micro));
       }

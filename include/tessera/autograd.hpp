@@ -98,11 +98,12 @@ class UnitHooks {
 
 /// Numbers that a forward pass reports besides its result, for metrics: (name, value) pairs.
 struct MoeReport {
-  std::string layer;                        ///< canonical name of the layer
-  std::vector<std::int64_t> expert_tokens;  ///< routes per expert before dropping, this rank's tokens
-  std::int64_t tokens = 0;                  ///< tokens routed
+  std::string layer;  ///< canonical name of the layer
+  std::vector<std::int64_t>
+      expert_tokens;        ///< routes per expert before dropping, this rank's tokens
+  std::int64_t tokens = 0;  ///< tokens routed
   std::int64_t dropped_routes = 0;
-  double aux_loss = 0.0;                    ///< before its coefficient
+  double aux_loss = 0.0;  ///< before its coefficient
   double z_loss = 0.0;
 };
 
@@ -117,8 +118,9 @@ class TESSERA_API Context {
   Device& device() const { return *device_; }
   Stream& stream() const { return *stream_; }
 
-  /// Appends an operator with its outputs; `inputs` are those that may want gradients. When no input
-  /// wants one, or recording is off, nothing is kept. This is how operators of your own are made.
+  /// Appends an operator with its outputs; `inputs` are those that may want gradients. When no
+  /// input wants one, or recording is off, nothing is kept. This is how operators of your own are
+  /// made.
   std::vector<Variable> record(std::string_view name, std::vector<Variable> inputs,
                                std::vector<Tensor> outputs, BackwardFunction backward);
   /// The same for one output.
@@ -152,7 +154,7 @@ class TESSERA_API Context {
   /// Seed of the job, and for each sequence (row) of the micro batch its global index: the counters
   /// of dropout and noise.
   std::uint64_t seed = 0;
-  Tensor sequence_index;           ///< int64 [rows]
+  Tensor sequence_index;  ///< int64 [rows]
   /// Factor that an auxiliary loss of coefficient 1 with all S tokens of the step would be seeded
   /// with: loss_scale · dp / S. An auxiliary term of a micro batch with S_m tokens is seeded with
   /// auxiliary_scale · coefficient · S_m.

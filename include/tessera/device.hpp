@@ -44,10 +44,10 @@ enum class DeviceType : std::uint8_t { kCPU, kCUDA };
 
 /// Options of a CPU device.
 struct CpuOptions {
-  int threads = 1;                             ///< threads that share one kernel, at least 1
+  int threads = 1;  ///< threads that share one kernel, at least 1
   StreamMode stream_mode = StreamMode::kInline;
-  bool caching_allocator = true;               ///< false: every free reaches the system (for ASan)
-  bool poison = false;                         ///< fill new memory with NaN patterns (for tests)
+  bool caching_allocator = true;  ///< false: every free reaches the system (for ASan)
+  bool poison = false;            ///< fill new memory with NaN patterns (for tests)
 };
 
 /// A device as one rank sees it. Outlives all tensors and streams made from it.

@@ -1,5 +1,5 @@
-// The engine: partitions a model's parameters, gradients and optimizer state over ranks (ZeRO stages
-// 0 to 3), and runs optimizer steps with the same numbers in every stage.
+// The engine: partitions a model's parameters, gradients and optimizer state over ranks (ZeRO
+// stages 0 to 3), and runs optimizer steps with the same numbers in every stage.
 #pragma once
 
 #include <tessera/checkpoint.hpp>
@@ -19,16 +19,16 @@ namespace tessera {
 
 /// What one optimizer step did; equal on all ranks.
 struct StepResult {
-  std::int64_t step = 0;           ///< number of this step, the first is 1
-  std::int64_t tokens = 0;         ///< unmasked tokens of all ranks
-  double loss = 0.0;               ///< mean loss over those tokens
-  double aux_loss = 0.0;           ///< balance loss before its coefficient: sum over MoE layers of the
-                                   ///< token-weighted mean
-  double z_loss = 0.0;             ///< likewise
-  double lr = 0.0;                 ///< the rate used; that of the next attempt when skipped
-  double grad_norm = 0.0;          ///< global, of the mean gradient, before clipping
+  std::int64_t step = 0;    ///< number of this step, the first is 1
+  std::int64_t tokens = 0;  ///< unmasked tokens of all ranks
+  double loss = 0.0;        ///< mean loss over those tokens
+  double aux_loss = 0.0;    ///< balance loss before its coefficient: sum over MoE layers of the
+                            ///< token-weighted mean
+  double z_loss = 0.0;      ///< likewise
+  double lr = 0.0;          ///< the rate used; that of the next attempt when skipped
+  double grad_norm = 0.0;   ///< global, of the mean gradient, before clipping
   double loss_scale = 1.0;
-  bool skipped = false;            ///< nothing was changed: non-finite gradients, or no token
+  bool skipped = false;  ///< nothing was changed: non-finite gradients, or no token
   std::int64_t skipped_total = 0;
   std::string precision = "fp32";  ///< what the step computed in
   double step_time_ms = 0.0;       ///< from begin_step() to the end of apply()
@@ -40,9 +40,9 @@ struct StepResult {
 /// Trains one model. All calls are collective: every rank makes the same ones in the same order.
 class TESSERA_API Engine : public StateSource {
  public:
-  /// Cuts the model into units and gives each rank its ranges, with initial values that do not depend
-  /// on the number of ranks. The model and the world outlive the engine. `config` must have been
-  /// through resolve_for_ranks().
+  /// Cuts the model into units and gives each rank its ranges, with initial values that do not
+  /// depend on the number of ranks. The model and the world outlive the engine. `config` must have
+  /// been through resolve_for_ranks().
   Engine(World& world, Model& model, const Config& config);
   ~Engine() override;
 
@@ -58,7 +58,7 @@ class TESSERA_API Engine : public StateSource {
   /// rank). No dropout, evaluation capacity. NaN when there is no unmasked target.
   double evaluate(std::span<const MicroBatch> batches);
 
-  std::int64_t step() const;          ///< optimizer steps done, skipped ones included
+  std::int64_t step() const;  ///< optimizer steps done, skipped ones included
   std::int64_t skipped_total() const;
   Context& context() const;
   /// Hash of architecture, names and shapes: the `model` part of a checkpoint's versions.

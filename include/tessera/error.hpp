@@ -12,12 +12,12 @@ namespace tessera {
 
 /// What kind of thing went wrong. The value is the process's exit code.
 enum class ErrorCode : int {
-  kInternal = 1,     ///< a broken invariant: a fault of the library
-  kUsage = 2,        ///< wrong command line, configuration or call
-  kData = 3,         ///< a data or other file is missing, unreadable or malformed
-  kCheckpoint = 4,   ///< a checkpoint is missing, damaged or does not fit
-  kPeer = 5,         ///< a peer rank was lost, or a timeout ran out
-  kGuard = 6,        ///< training was stopped by a guard (non-finite numbers without a cure)
+  kInternal = 1,       ///< a broken invariant: a fault of the library
+  kUsage = 2,          ///< wrong command line, configuration or call
+  kData = 3,           ///< a data or other file is missing, unreadable or malformed
+  kCheckpoint = 4,     ///< a checkpoint is missing, damaged or does not fit
+  kPeer = 5,           ///< a peer rank was lost, or a timeout ran out
+  kGuard = 6,          ///< training was stopped by a guard (non-finite numbers without a cure)
   kInterrupted = 130,  ///< stopped by SIGINT after saving
   kTerminated = 143,   ///< stopped by SIGTERM after saving
 };

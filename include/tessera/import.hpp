@@ -2,7 +2,8 @@
 //
 //   auto config = read_hugging_face_config(directory);
 //   auto model = models::make(config.model, config.moe);
-//   load_hugging_face(directory, *model);            // or load_hugging_face(directory, *model, engine)
+//   load_hugging_face(directory, *model);            // or load_hugging_face(directory, *model,
+//   engine)
 //
 // Nothing is guessed: a field of config.json that would change the result and has no counterpart
 // here, a tensor that is missing, left over or of another shape, and files that contradict their
@@ -29,7 +30,8 @@ struct HuggingFaceConfig {
   /// Mixtral only. Nothing is dropped, as in transformers; aux_loss_coef is the file's where
   /// output_router_logits asks for the balance loss, else 0.
   std::optional<MoeOptions> moe;
-  /// What training will do otherwise than the file says, such as a dropout that does not exist here.
+  /// What training will do otherwise than the file says, such as a dropout that does not exist
+  /// here.
   std::vector<std::string> warnings;
 };
 
@@ -40,8 +42,8 @@ TESSERA_API HuggingFaceConfig read_hugging_face_config(const std::string& direct
 TESSERA_API HuggingFaceConfig read_hugging_face_config(const std::string& directory, Env& env);
 
 /// Fills the parameters that this rank holds whole (Module::materialize) from the directory's
-/// model.safetensors, or from the files that model.safetensors.index.json names. FP64, BF16 and FP16
-/// values are converted.
+/// model.safetensors, or from the files that model.safetensors.index.json names. FP64, BF16 and
+/// FP16 values are converted.
 TESSERA_API void load_hugging_face(const std::string& directory, Model& model);
 /// The same from other files than the operating system's.
 TESSERA_API void load_hugging_face(const std::string& directory, Model& model, Env& env);

@@ -15,8 +15,8 @@ namespace tessera::models {
 ///   mixtral  llama with a mixture of experts in every `moe.every_n_layers`-th block
 ///   gpt2     LayerNorm, learned positions, biases, GELU MLP
 /// `moe` present makes llama a mixture of experts too. Every block is a sharding unit; so are the
-/// embedding, the head and each layer's experts. Raises Error{kUsage} for an unknown family or sizes
-/// that do not fit each other.
+/// embedding, the head and each layer's experts. Raises Error{kUsage} for an unknown family or
+/// sizes that do not fit each other.
 TESSERA_API std::unique_ptr<Model> make(const ModelOptions& model,
                                         const std::optional<MoeOptions>& moe = std::nullopt);
 

@@ -1,7 +1,8 @@
 // Modules: named parameters in a tree, and the layers that models are built from.
 //
-// A module tree first only *describes* parameters (name, shape, initial values). Memory appears when
-// the tree is bound: an Engine shards it over ranks, materialize() makes whole tensors on one rank.
+// A module tree first only *describes* parameters (name, shape, initial values). Memory appears
+// when the tree is bound: an Engine shards it over ranks, materialize() makes whole tensors on one
+// rank.
 #pragma once
 
 #include <tessera/autograd.hpp>
@@ -31,27 +32,27 @@ struct Init {
 
 /// One logical parameter of the model. Modules that share it are tied.
 struct Parameter {
-  std::string name;             ///< canonical: the path of the first module that registered it
+  std::string name;  ///< canonical: the path of the first module that registered it
   Shape shape;
   Init init;
-  bool weight_decay = true;     ///< norms and biases: false
+  bool weight_decay = true;  ///< norms and biases: false
   bool trainable = true;
-  int expert = -1;              ///< global number of the expert it belongs to; -1 = none
+  int expert = -1;  ///< global number of the expert it belongs to; -1 = none
 
   // Set when bound.
   Context* context = nullptr;
-  int unit = -1;                ///< sharding unit that gathers it
-  Tensor value;                 ///< undefined on ranks that do not hold this expert
-  Tensor grad;                  ///< FP32
-  bool grad_written = false;    ///< grad holds this backward's values, later ones are added
+  int unit = -1;              ///< sharding unit that gathers it
+  Tensor value;               ///< undefined on ranks that do not hold this expert
+  Tensor grad;                ///< FP32
+  bool grad_written = false;  ///< grad holds this backward's values, later ones are added
 };
 
 /// What a module tree needs at run time.
 struct Binding {
   Context* context = nullptr;
   std::uint64_t seed = 0;
-  Communicator* data = nullptr;         ///< all data-parallel ranks; null = one rank
-  Communicator* expert = nullptr;       ///< the ranks that share out the experts; null = one rank
+  Communicator* data = nullptr;    ///< all data-parallel ranks; null = one rank
+  Communicator* expert = nullptr;  ///< the ranks that share out the experts; null = one rank
 };
 
 /// A node of the model: parameters and sub-modules with names.
@@ -153,8 +154,8 @@ class TESSERA_API Layer : public Module {
 
 /// The result of a model on one micro batch.
 struct Loss {
-  Variable sum;               ///< FP32 [1]: sum of token losses over unmasked targets
-  std::int64_t tokens = 0;    ///< unmasked targets
+  Variable sum;             ///< FP32 [1]: sum of token losses over unmasked targets
+  std::int64_t tokens = 0;  ///< unmasked targets
 };
 
 /// A whole model that can be trained: from a micro batch to a loss.
@@ -178,7 +179,7 @@ class TESSERA_API Linear : public Layer {
  public:
   Linear(std::int64_t in, std::int64_t out, bool bias, float init_std);
   std::shared_ptr<Parameter> weight;
-  std::shared_ptr<Parameter> bias;   ///< null = none
+  std::shared_ptr<Parameter> bias;  ///< null = none
 
  protected:
   Variable forward(const Variable& input) override;
@@ -224,7 +225,7 @@ struct AttentionOptions {
   std::int64_t hidden_size = 0;
   int num_heads = 1;
   int num_kv_heads = 1;
-  double rope_theta = 10000.0;   ///< 0 = no rotary embedding
+  double rope_theta = 10000.0;  ///< 0 = no rotary embedding
   bool bias = false;
   float init_std = 0.02f;
   float output_init_std = 0.02f;

@@ -23,8 +23,8 @@ TESSERA_API Variable layer_norm(const Variable& x, const Variable& weight, const
 /// Rotary position embedding on x [batch, time, heads, head_dim], pairs (i, i + head_dim/2) as in
 /// Llama; position = index along time.
 TESSERA_API Variable rope(const Variable& x, double theta);
-/// Causal softmax(q·kᵀ/sqrt(head_dim))·v; q [batch, time, heads, d], k and v [batch, time, kv_heads,
-/// d]; heads is a multiple of kv_heads → [batch, time, heads, d].
+/// Causal softmax(q·kᵀ/sqrt(head_dim))·v; q [batch, time, heads, d], k and v [batch, time,
+/// kv_heads, d]; heads is a multiple of kv_heads → [batch, time, heads, d].
 TESSERA_API Variable attention(const Variable& q, const Variable& k, const Variable& v);
 /// silu(gate) · up.
 TESSERA_API Variable swiglu(const Variable& gate, const Variable& up);

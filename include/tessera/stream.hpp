@@ -1,9 +1,9 @@
 // Streams and events: the order of work on a device.
 //
 // A Stream runs its tasks one after another. On a CPU a stream is either *inline* (a task runs on
-// the calling thread before enqueue() returns; the default) or a *worker* (its own thread; tests use
-// it so that a missing wait is found as a race). Between streams, order exists only where an Event
-// was recorded on one and waited for on the other.
+// the calling thread before enqueue() returns; the default) or a *worker* (its own thread; tests
+// use it so that a missing wait is found as a race). Between streams, order exists only where an
+// Event was recorded on one and waited for on the other.
 #pragma once
 
 #include <tessera/export.hpp>

@@ -2,7 +2,8 @@
 //
 // A Storage can be emptied and refilled, possibly elsewhere, without touching the tensors that view
 // it: ZeRO-3 frees a unit's gathered parameters after forward and gathers them again for backward.
-// Kernels therefore take the pointer when they *run*, and reading an empty storage is a failed check.
+// Kernels therefore take the pointer when they *run*, and reading an empty storage is a failed
+// check.
 #pragma once
 
 #include <tessera/device.hpp>
@@ -71,8 +72,8 @@ class TESSERA_API Storage {
   std::atomic<std::uint64_t> version_{0};
 };
 
-/// A view of `shape` elements of `dtype`, starting `offset` elements into a storage. Copying a Tensor
-/// copies the handle. An undefined Tensor has no storage.
+/// A view of `shape` elements of `dtype`, starting `offset` elements into a storage. Copying a
+/// Tensor copies the handle. An undefined Tensor has no storage.
 class TESSERA_API Tensor {
  public:
   Tensor() = default;

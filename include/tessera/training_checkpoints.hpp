@@ -20,8 +20,8 @@ class TESSERA_API TrainingCheckpoints {
  public:
   TrainingCheckpoints(const Config& config, World& world, Engine& engine, DataLoader& data);
 
-  /// Raises Error{kData} on all ranks when a save that is due one day could not be written: better now
-  /// than then. Nothing where saving is off.
+  /// Raises Error{kData} on all ranks when a save that is due one day could not be written: better
+  /// now than then. Nothing where saving is off.
   void check_writable();
 
   /// Restores the newest valid checkpoint of the run, if there is one; returns its step.
@@ -31,8 +31,8 @@ class TESSERA_API TrainingCheckpoints {
 
   /// True when the engine's step calls for a save: a multiple of save_interval, or the last step.
   bool due() const;
-  /// Saves the engine's step, unless that is saved already. Raises Error{kData} on all ranks when it
-  /// could not be written; older checkpoints are untouched then.
+  /// Saves the engine's step, unless that is saved already. Raises Error{kData} on all ranks when
+  /// it could not be written; older checkpoints are untouched then.
   void save();
   void save_if_due() {
     if (due()) save();

@@ -29,9 +29,9 @@ std::string check_message(fmt::format_string<Args...> format, Args&&... args) {
 
 }  // namespace tessera
 
-#define TESSERA_CHECK(condition, ...)                                     \
-  do {                                                                    \
-    if (!(condition)) [[unlikely]]                                        \
-      ::tessera::check_failed(#condition, __FILE__, __LINE__,             \
-                              ::tessera::check_message(__VA_ARGS__));     \
+#define TESSERA_CHECK(condition, ...)                                 \
+  do {                                                                \
+    if (!(condition)) [[unlikely]]                                    \
+      ::tessera::check_failed(#condition, __FILE__, __LINE__,         \
+                              ::tessera::check_message(__VA_ARGS__)); \
   } while (false)

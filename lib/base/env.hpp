@@ -3,6 +3,8 @@
 // unless they say otherwise. Paths are byte strings; sizes and offsets are bytes.
 #pragma once
 
+#include <tessera/export.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -10,8 +12,6 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <tessera/export.hpp>
 
 namespace tessera {
 
@@ -31,7 +31,7 @@ class TESSERA_API WritableFile {
  public:
   virtual ~WritableFile() = default;  ///< closes without reporting: the error path only
   virtual void append(std::span<const std::byte> data) = 0;
-  virtual void sync() = 0;   ///< fsync; after an error the file's content is unknown
+  virtual void sync() = 0;  ///< fsync; after an error the file's content is unknown
   virtual void close() = 0;
   virtual std::uint64_t size() const = 0;  ///< bytes written so far, the old content included
 };
@@ -59,8 +59,8 @@ class TESSERA_API Env {
   virtual void sync_directory(const std::string& path) = 0;
   virtual void rename(const std::string& from, const std::string& to) = 0;
   virtual void truncate(const std::string& path, std::uint64_t size) = 0;
-  virtual void remove_file(const std::string& path) = 0;       ///< a missing file is an error
-  virtual void remove_tree(const std::string& path) = 0;       ///< a missing tree is fine
+  virtual void remove_file(const std::string& path) = 0;          ///< a missing file is an error
+  virtual void remove_tree(const std::string& path) = 0;          ///< a missing tree is fine
   virtual std::uint64_t free_bytes(const std::string& path) = 0;  ///< for this user
 
   /// The whole file as bytes. Refuses files above `limit`.

@@ -1,12 +1,12 @@
 // The allocator of a CPU device: blocks by size class, kept for reuse, counted by purpose.
 #pragma once
 
+#include <tessera/device.hpp>
+
 #include <cstddef>
 #include <map>
 #include <mutex>
 #include <vector>
-
-#include <tessera/device.hpp>
 
 namespace tessera {
 

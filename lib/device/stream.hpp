@@ -1,9 +1,9 @@
 // Streams of a CPU device (docs in <tessera/stream.hpp>).
 #pragma once
 
-#include <memory>
-
 #include <tessera/stream.hpp>
+
+#include <memory>
 
 namespace tessera {
 

@@ -98,13 +98,15 @@ struct CombineRowsBackward {
   int slots;
   template <int Phase>
   TESSERA_HOST_DEVICE float term(std::int64_t row, std::int64_t i, const float*) const {
+    const T* gradient = grad_output + row / slots * columns;
     const std::int64_t at = slot[row];
-    if (at < 0 || grad_weight == nullptr) return 0.0f;
-    return to_float(grad_output[row / slots * columns + i]) * to_float(input[at * columns + i]);
+    // A test in the loop would keep it from vectorising: without a slot the result is replaced.
+    const T* value = at < 0 ? gradient : input + at * columns;
+    return to_float(gradient[i]) * to_float(value[i]);
   }
   template <int Phase>
   TESSERA_HOST_DEVICE void finish(std::int64_t row, float* results) const {
-    if (grad_weight != nullptr) grad_weight[row] = results[0];
+    if (grad_weight != nullptr) grad_weight[row] = slot[row] < 0 ? 0.0f : results[0];
   }
   template <int Width>
   TESSERA_HOST_DEVICE void apply_wide(std::int64_t row, std::int64_t i, const float*) const {

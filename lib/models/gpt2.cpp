@@ -18,7 +18,8 @@ constexpr std::uint64_t kEmbeddingDropout = 1u << 20;
 Gpt2Block::Gpt2Block(const ModelOptions& options, int layer)
     : layer_(layer), dropout_(options.dropout) {
   const auto std = static_cast<float>(options.init_std);
-  const auto output_std = static_cast<float>(options.init_std / std::sqrt(2.0 * options.num_layers));
+  const auto output_std =
+      static_cast<float>(options.init_std / std::sqrt(2.0 * options.num_layers));
   nn::AttentionOptions attention;
   attention.hidden_size = options.hidden_size;
   attention.num_heads = options.num_heads;
@@ -34,8 +35,9 @@ Gpt2Block::Gpt2Block(const ModelOptions& options, int layer)
   ln_2_ = register_module("ln_2",
                           std::make_shared<nn::LayerNorm>(options.hidden_size, options.norm_eps));
   auto mlp = register_module("mlp", std::make_shared<Group>());
-  fc_ = mlp->register_module("c_fc", std::make_shared<nn::Linear>(
-                                         options.hidden_size, options.intermediate_size, true, std));
+  fc_ = mlp->register_module(
+      "c_fc",
+      std::make_shared<nn::Linear>(options.hidden_size, options.intermediate_size, true, std));
   projection_ = mlp->register_module(
       "c_proj", std::make_shared<nn::Linear>(options.intermediate_size, options.hidden_size, true,
                                              output_std));
@@ -62,8 +64,8 @@ Gpt2::Gpt2(const ModelOptions& options) : dropout_(options.dropout) {
   positions_->set_unit();
   auto blocks = trunk->register_module("h", std::make_shared<Group>());
   for (int layer = 0; layer < options.num_layers; ++layer) {
-    blocks_.push_back(
-        blocks->register_module(std::to_string(layer), std::make_shared<Gpt2Block>(options, layer)));
+    blocks_.push_back(blocks->register_module(std::to_string(layer),
+                                              std::make_shared<Gpt2Block>(options, layer)));
   }
   norm_ = trunk->register_module(
       "ln_f", std::make_shared<nn::LayerNorm>(options.hidden_size, options.norm_eps));

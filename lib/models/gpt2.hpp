@@ -1,11 +1,11 @@
 // The GPT-2 family: LayerNorm, learned positions, biases, GELU MLP.
 #pragma once
 
-#include <memory>
-#include <vector>
-
 #include <tessera/nn.hpp>
 #include <tessera/options.hpp>
+
+#include <memory>
+#include <vector>
 
 namespace tessera::models {
 

@@ -1,9 +1,9 @@
 // The output head: logits from hidden states, with a weight of its own or the embedding's.
 #pragma once
 
-#include <memory>
-
 #include <tessera/nn.hpp>
+
+#include <memory>
 
 namespace tessera::models {
 

@@ -8,8 +8,8 @@ namespace tessera::models {
 
 namespace {
 
-/// Output projections start smaller, so that the residual stream's variance does not grow with depth
-/// (Radford et al., "Language models are unsupervised multitask learners", 2019).
+/// Output projections start smaller, so that the residual stream's variance does not grow with
+/// depth (Radford et al., "Language models are unsupervised multitask learners", 2019).
 float output_std(const ModelOptions& options) {
   return static_cast<float>(options.init_std / std::sqrt(2.0 * options.num_layers));
 }
@@ -33,10 +33,9 @@ LlamaBlock::LlamaBlock(const ModelOptions& options, const std::optional<MoeOptio
       register_module("post_attention_layernorm",
                       std::make_shared<nn::RMSNorm>(options.hidden_size, options.norm_eps));
   if (moe && (layer + 1) % moe->every_n_layers == 0) {
-    mlp_ = register_module(
-        "block_sparse_moe",
-        std::make_shared<nn::MoE>(*moe, options.hidden_size, options.intermediate_size, std,
-                                  output_std(options)));
+    mlp_ = register_module("block_sparse_moe", std::make_shared<nn::MoE>(*moe, options.hidden_size,
+                                                                         options.intermediate_size,
+                                                                         std, output_std(options)));
   } else {
     mlp_ = register_module(
         "mlp", std::make_shared<nn::GatedMLP>(options.hidden_size, options.intermediate_size, std,
@@ -59,7 +58,8 @@ Llama::Llama(const ModelOptions& options, const std::optional<MoeOptions>& moe) 
   class Trunk final : public Module {};
   auto trunk = register_module("model", std::make_shared<Trunk>());
   embedding_ = trunk->register_module(
-      "embed_tokens", std::make_shared<nn::Embedding>(options.vocab_size, options.hidden_size, std));
+      "embed_tokens",
+      std::make_shared<nn::Embedding>(options.vocab_size, options.hidden_size, std));
   embedding_->set_unit();
   class Layers final : public Module {};
   auto layers = trunk->register_module("layers", std::make_shared<Layers>());

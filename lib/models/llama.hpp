@@ -1,15 +1,15 @@
-// The Llama family: RMSNorm, rotary positions, grouped-query attention, and a gated MLP or a mixture
-// of experts (Mixtral) per block.
+// The Llama family: RMSNorm, rotary positions, grouped-query attention, and a gated MLP or a
+// mixture of experts (Mixtral) per block.
 #pragma once
+
+#include <tessera/moe.hpp>
+#include <tessera/nn.hpp>
+#include <tessera/options.hpp>
 
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include <tessera/moe.hpp>
-#include <tessera/nn.hpp>
-#include <tessera/options.hpp>
 
 namespace tessera::models {
 

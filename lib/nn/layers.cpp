@@ -66,8 +66,8 @@ Variable Attention::forward(const Variable& input) {
 
 GatedMLP::GatedMLP(std::int64_t hidden, std::int64_t intermediate, float init_std,
                    float output_init_std)
-    : gate_proj(register_module(
-          "gate_proj", std::make_shared<Linear>(hidden, intermediate, false, init_std))),
+    : gate_proj(register_module("gate_proj",
+                                std::make_shared<Linear>(hidden, intermediate, false, init_std))),
       up_proj(register_module("up_proj",
                               std::make_shared<Linear>(hidden, intermediate, false, init_std))),
       down_proj(register_module(

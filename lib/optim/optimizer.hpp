@@ -1,19 +1,19 @@
 // Optimizers on flat FP32 pieces: they know neither modules nor ranks.
 #pragma once
 
+#include <tessera/options.hpp>
+#include <tessera/tensor.hpp>
+
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <tessera/options.hpp>
-#include <tessera/tensor.hpp>
-
 namespace tessera {
 
 /// Which formula, its coefficients, and how many state tensors it keeps per parameter.
-/// AdamW (Loshchilov & Hutter, "Decoupled weight decay regularization"), Adam with wd·p added to the
-/// gradient (PyTorch's Adam), SGD with momentum as PyTorch's.
+/// AdamW (Loshchilov & Hutter, "Decoupled weight decay regularization"), Adam with wd·p added to
+/// the gradient (PyTorch's Adam), SGD with momentum as PyTorch's.
 class Optimizer {
  public:
   /// Raises Error{kUsage} for an unknown type.
@@ -34,7 +34,8 @@ class Optimizer {
 };
 
 /// The factor that clips gradients of this global norm: min(1, max_norm/(norm + 1e-6)); 1 when
-/// max_norm is not positive. An infinite norm gives 0, a NaN one NaN; callers skip the step for both.
+/// max_norm is not positive. An infinite norm gives 0, a NaN one NaN; callers skip the step for
+/// both.
 float clip_coefficient(double norm, double max_norm);
 
 }  // namespace tessera

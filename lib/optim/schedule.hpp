@@ -1,9 +1,9 @@
 // Learning-rate schedules, counted in optimizer steps that were taken (skipped ones do not count).
 #pragma once
 
-#include <cstdint>
-
 #include <tessera/options.hpp>
+
+#include <cstdint>
 
 namespace tessera {
 

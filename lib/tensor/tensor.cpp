@@ -57,11 +57,11 @@ Tensor::Tensor(std::shared_ptr<Storage> storage, std::int64_t offset, Shape shap
       shape_(std::move(shape)),
       elements_(shape_.elements()),
       dtype_(dtype) {
-  TESSERA_CHECK(offset_ >= 0 && elements_ >= 0 &&
-                    (static_cast<std::size_t>(offset_ + elements_)) * size_of(dtype_) <=
-                        storage_->bytes(),
-                "{} elements from {} on lie outside a storage of {} bytes", elements_, offset_,
-                storage_->bytes());
+  TESSERA_CHECK(
+      offset_ >= 0 && elements_ >= 0 &&
+          (static_cast<std::size_t>(offset_ + elements_)) * size_of(dtype_) <= storage_->bytes(),
+      "{} elements from {} on lie outside a storage of {} bytes", elements_, offset_,
+      storage_->bytes());
 }
 
 std::size_t Tensor::bytes() const { return static_cast<std::size_t>(elements_) * size_of(dtype_); }

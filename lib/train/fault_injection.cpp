@@ -1,10 +1,10 @@
 #include "train/fault_injection.hpp"
 
-#include <unistd.h>
-
 #include <chrono>
 #include <csignal>
 #include <thread>
+
+#include <unistd.h>
 
 #include "base/check.hpp"
 

@@ -1,10 +1,10 @@
 // Faults on purpose (debug.inject), for tests and drills.
 #pragma once
 
-#include <cstdint>
-
 #include <tessera/options.hpp>
 #include <tessera/world.hpp>
+
+#include <cstdint>
 
 namespace tessera {
 

@@ -1,10 +1,10 @@
 #include "train/job.hpp"
 
+#include <tessera/run.hpp>
+
 #include <atomic>
 #include <exception>
 #include <optional>
-
-#include <tessera/run.hpp>
 
 #include "base/check.hpp"
 #include "comm/launch.hpp"
@@ -48,8 +48,10 @@ int run_under_mpi(const RunArguments& arguments, const std::optional<Config>& co
   try {
     if (problem) std::rethrow_exception(problem);
     if (arguments.ranks > 0) {
-      fail(ErrorCode::kUsage, "--ranks {} starts threads; under a launcher that started {} ranks "
-           "leave it out", arguments.ranks, world->size());
+      fail(ErrorCode::kUsage,
+           "--ranks {} starts threads; under a launcher that started {} ranks "
+           "leave it out",
+           arguments.ranks, world->size());
     }
     const int code = run_rank(*world, *config, body);
     finish_job(*world);

@@ -85,8 +85,7 @@ std::string metrics_row(const StepResult& result) {
   row["precision"] = result.precision;
   row["step_time_ms"] = number(result.step_time_ms);
   row["comm_wait_ms"] = number(result.comm_wait_ms);
-  row["tokens_per_s"] =
-      number(seconds > 0.0 ? static_cast<double>(result.tokens) / seconds : 0.0);
+  row["tokens_per_s"] = number(seconds > 0.0 ? static_cast<double>(result.tokens) / seconds : 0.0);
   row["mfu"] = nullptr;
   row["memory"] = memory_json(result.memory);
   row["experts"] = experts_json(result.experts);

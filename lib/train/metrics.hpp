@@ -1,11 +1,11 @@
 // metrics.jsonl: one JSON object per optimizer step, and one per evaluation (docs/metrics.md).
 #pragma once
 
+#include <tessera/engine.hpp>
+
 #include <cstdint>
 #include <memory>
 #include <string>
-
-#include <tessera/engine.hpp>
 
 #include "base/env.hpp"
 

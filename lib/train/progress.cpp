@@ -1,11 +1,10 @@
 #include "train/progress.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 namespace tessera {
 
@@ -66,9 +65,11 @@ void Progress::step(const StepResult& result) {
            per_step * static_cast<double>(std::max<std::int64_t>(0, max_steps_ - result.step)));
   const bool due = interval_ > 0 && (result.step % interval_ == 0 || result.step == max_steps_);
   if (terminal_) {
-    const int filled = static_cast<int>(kBarWidth * result.step / std::max<std::int64_t>(1, max_steps_));
-    const std::string bar = std::string(static_cast<std::size_t>(std::min(filled, kBarWidth)), '=') +
-                            std::string(static_cast<std::size_t>(std::max(0, kBarWidth - filled)), ' ');
+    const int filled =
+        static_cast<int>(kBarWidth * result.step / std::max<std::int64_t>(1, max_steps_));
+    const std::string bar =
+        std::string(static_cast<std::size_t>(std::min(filled, kBarWidth)), '=') +
+        std::string(static_cast<std::size_t>(std::max(0, kBarWidth - filled)), ' ');
     std::fprintf(stderr, "\r\033[K[%s] %s", bar.c_str(), text.c_str());
     std::fflush(stderr);
     line_open_ = true;

@@ -1,12 +1,12 @@
 // What a person sees while a run trains: one line per interval, or a live bar on a terminal.
 #pragma once
 
+#include <tessera/engine.hpp>
+#include <tessera/log.hpp>
+
 #include <chrono>
 #include <cstdint>
 #include <string>
-
-#include <tessera/engine.hpp>
-#include <tessera/log.hpp>
 
 namespace tessera {
 

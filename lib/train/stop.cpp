@@ -1,10 +1,10 @@
 #include "train/stop.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+
+#include <unistd.h>
 
 #include "base/env.hpp"
 

@@ -1,9 +1,9 @@
 // Requests to stop a run: signals, and the file run.dir/stop.
 #pragma once
 
-#include <string>
-
 #include <tessera/world.hpp>
+
+#include <string>
 
 namespace tessera {
 
@@ -13,9 +13,9 @@ enum class StopReason { kNone = 0, kFile = 1, kInterrupt = 2, kTerminate = 3 };
 /// The exit code for a reason: 0 for the stop file, 130, 143.
 int exit_code(StopReason reason);
 
-/// Catches SIGINT, SIGTERM and SIGUSR1 (which counts as SIGTERM: mpirun forwards it and leaves ranks
-/// their time) while it lives. One process has at most one at a time that catches; ranks that are
-/// threads share it. A third signal ends the process at once.
+/// Catches SIGINT, SIGTERM and SIGUSR1 (which counts as SIGTERM: mpirun forwards it and leaves
+/// ranks their time) while it lives. One process has at most one at a time that catches; ranks that
+/// are threads share it. A third signal ends the process at once.
 class SignalCatcher {
  public:
   SignalCatcher();

@@ -1,23 +1,26 @@
 #include "train/trainer.hpp"
 
-#include <algorithm>
-#include <cstdio>
-#include <memory>
-#include <optional>
-
 #include <tessera/data.hpp>
 #include <tessera/engine.hpp>
 #include <tessera/models.hpp>
 #include <tessera/training_checkpoints.hpp>
 
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
 #include <fmt/format.h>
 
+#include "base/agreement.hpp"
 #include "base/check.hpp"
 #include "base/env.hpp"
 #include "train/fault_injection.hpp"
 #include "train/metrics.hpp"
 #include "train/progress.hpp"
-#include "train/root_action.hpp"
 #include "train/stop.hpp"
 
 namespace tessera {
@@ -39,6 +42,13 @@ class Trainer {
   double load_and_evaluate(const std::string& checkpoint, std::int64_t* step);
 
  private:
+  /// Rank 0 acts; an error it meets is everybody's.
+  void on_root(std::string_view what, const std::function<void()>& action) {
+    decide_on_root(world_.comm(), what, [&] {
+      action();
+      return std::string();
+    });
+  }
   void prepare_folder();
   void start(const std::string& resume);
   void say(const std::string& text) {
@@ -56,15 +66,15 @@ class Trainer {
   DataLoader data_;
   Engine engine_;
   TrainingCheckpoints checkpoints_;
-  std::unique_ptr<MetricsFile> metrics_;   // rank 0
-  std::unique_ptr<Progress> progress_;     // rank 0
+  std::unique_ptr<MetricsFile> metrics_;  // rank 0
+  std::unique_ptr<Progress> progress_;    // rank 0
   std::optional<double> first_loss_;
   double last_loss_ = 0.0;
   std::optional<double> eval_loss_;
 };
 
 void Trainer::prepare_folder() {
-  run_on_root(world_, [&] {
+  on_root("run folder", [&] {
     Env& env = Env::posix();
     env.make_directories(config_.run.dir);
     env.write_file_atomically(join_path(config_.run.dir, "config.yaml"), config_.resolved_yaml);
@@ -90,13 +100,12 @@ void Trainer::start(const std::string& resume) {
     const auto step = checkpoints_.resume_latest();
     say(step ? fmt::format("resumed from step {}", *step) : "starting from scratch");
   } else {
-    say(fmt::format("resumed from step {} ({})", checkpoints_.resume(resume),
-                    resume));
+    say(fmt::format("resumed from step {} ({})", checkpoints_.resume(resume), resume));
   }
-  run_on_root(world_, [&] {
+  on_root("metrics file", [&] {
     metrics_ = std::make_unique<MetricsFile>(Env::posix(), config_.run.dir, engine_.step());
-    progress_ = std::make_unique<Progress>(world_.logger(), t.max_steps, t.log_interval,
-                                           world_.size());
+    progress_ =
+        std::make_unique<Progress>(world_.logger(), t.max_steps, t.log_interval, world_.size());
   });
 }
 
@@ -145,7 +154,8 @@ void Trainer::summary(StopReason reason) {
   const bool finished = engine_.step() >= config_.trainer.max_steps;
   say(fmt::format(
       "{} at step {} after {:.1f} s: loss {}, {} tokens, {:.0f} tokens/s, {} steps skipped{}",
-      finished ? "finished" : (reason == StopReason::kFile ? "stopped by file" : "stopped by signal"),
+      finished ? "finished"
+               : (reason == StopReason::kFile ? "stopped by file" : "stopped by signal"),
       engine_.step(), progress_->seconds(),
       first_loss_ ? fmt::format("{:.4f} -> {:.4f}", *first_loss_, last_loss_) : "unchanged",
       progress_->tokens(),
@@ -175,7 +185,7 @@ int Trainer::train(const std::string& resume) {
     if (last) reason = StopReason::kNone;
   }
   if (reason == StopReason::kFile) {
-    run_on_root(world_, [&] { Env::posix().remove_file(join_path(config_.run.dir, "stop")); });
+    on_root("stop file", [&] { Env::posix().remove_file(join_path(config_.run.dir, "stop")); });
   }
   summary(reason);
   return exit_code(reason);

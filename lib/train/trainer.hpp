@@ -1,10 +1,10 @@
 // The training loop as the tessera command runs it.
 #pragma once
 
-#include <string>
-
 #include <tessera/options.hpp>
 #include <tessera/world.hpp>
+
+#include <string>
 
 namespace tessera {
 

@@ -1,7 +1,7 @@
+#include <tessera/engine.hpp>
+
 #include <algorithm>
 #include <array>
-
-#include <tessera/engine.hpp>
 
 #include <fmt/format.h>
 
@@ -17,8 +17,8 @@ namespace {
 std::string describe(Model& model, const Config& config) {
   const ModelOptions& m = config.model;
   std::string text = fmt::format("{} layers={} hidden={} heads={}/{} theta={} eps={} tied={}\n",
-                                 m.family, m.num_layers, m.hidden_size, m.num_heads,
-                                 m.num_kv_heads, m.rope_theta, m.norm_eps, m.tie_embeddings);
+                                 m.family, m.num_layers, m.hidden_size, m.num_heads, m.num_kv_heads,
+                                 m.rope_theta, m.norm_eps, m.tie_embeddings);
   if (config.moe) text += fmt::format("top_k={}\n", config.moe->top_k);
   std::vector<std::string> lines;
   for (const auto& parameter : model.parameters()) {
@@ -42,21 +42,13 @@ Engine::Impl::Impl(World& the_world, Model& the_model, const Config& the_config)
       model(the_model),
       config(the_config),
       context(the_world.device()),
+      mesh(the_world.comm(),
+           mesh_shape(the_world.size(), the_config.moe ? &*the_config.moe : nullptr)),
       optimizer(the_config.optimizer),
       schedule(the_config.scheduler, the_config.optimizer.lr, the_config.trainer.max_steps) {
   check_stage(config.trainer.zero_stage);
-  const int expert_ranks = config.moe ? std::max(1, config.moe->expert_parallel_size) : 1;
-  if (world.size() % expert_ranks != 0) {
-    fail(ErrorCode::kUsage, "moe.expert_parallel_size {} does not divide {} ranks", expert_ranks,
-         world.size());
-  }
-  const int expert_rank = world.rank() % expert_ranks;
-  if (expert_ranks > 1) {
-    expert_group = world.comm().split(world.rank() / expert_ranks, world.rank(), "expert");
-    expert_data_group = world.comm().split(expert_rank, world.rank(), "expert-data");
-  }
-
-  plans = plan_units(model, config.zero.persistence_threshold, expert_ranks, expert_rank);
+  plans = plan_units(model, config.zero.persistence_threshold, mesh.expert().size(),
+                     mesh.expert().rank());
   const std::string description = describe(model, config);
   fingerprint = fmt::format("{:016x}", hash_name(description));
   for (const std::string& other : world.comm().all_gather_bytes(fingerprint, "model")) {
@@ -68,8 +60,8 @@ Engine::Impl::Impl(World& the_world, Model& the_model, const Config& the_config)
   Binding binding;
   binding.context = &context;
   binding.seed = config.run.seed;
-  binding.data = &world.comm();
-  binding.expert = expert_group.get();
+  binding.data = &mesh.data();
+  binding.expert = mesh.shape().expert > 1 ? &mesh.expert() : nullptr;
   context.seed = config.run.seed;
   model.bind(binding);
   model.set_activation_checkpointing(config.trainer.activation_checkpointing == "block");
@@ -84,8 +76,7 @@ Engine::Impl::Impl(World& the_world, Model& the_model, const Config& the_config)
       units.push_back(nullptr);
       continue;
     }
-    Communicator& group =
-        plan.expert && expert_data_group ? *expert_data_group : world.comm();
+    Communicator& group = plan.expert ? mesh.expert_data() : mesh.data();
     units.push_back(std::make_unique<ShardedUnit>(plan.name, plan.parameters, group, context,
                                                   settings, plan.whole));
   }

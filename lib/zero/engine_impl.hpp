@@ -1,6 +1,8 @@
 // The engine's inside: units, the order they are used in, and the numbers of the current step.
 #pragma once
 
+#include <tessera/engine.hpp>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -9,8 +11,7 @@
 #include <string>
 #include <vector>
 
-#include <tessera/engine.hpp>
-
+#include "comm/mesh.hpp"
 #include "optim/optimizer.hpp"
 #include "optim/schedule.hpp"
 #include "zero/layout.hpp"
@@ -51,16 +52,15 @@ class Engine::Impl final : public UnitHooks {
   Model& model;
   Config config;
   Context context;
-  std::unique_ptr<Communicator> expert_group;        // null without expert parallelism
-  std::unique_ptr<Communicator> expert_data_group;   // null = all ranks hold the same experts
+  Mesh mesh;
   Optimizer optimizer;
   Schedule schedule;
   std::vector<UnitPlan> plans;
-  std::vector<std::unique_ptr<ShardedUnit>> units;   // null where a unit has no parameters
+  std::vector<std::unique_ptr<ShardedUnit>> units;  // null where a unit has no parameters
   std::string fingerprint;
 
-  std::int64_t step = 0;       // apply() calls
-  std::int64_t taken = 0;      // steps that changed the parameters
+  std::int64_t step = 0;   // apply() calls
+  std::int64_t taken = 0;  // steps that changed the parameters
   std::int64_t skipped = 0;
 
  private:
@@ -74,10 +74,10 @@ class Engine::Impl final : public UnitHooks {
   void read_numbers(const std::vector<double>& rows, std::size_t width, StepResult& result);
 
   UsageTrace trace_;
-  std::vector<int> pending_uses_;       // per unit: backward passes still to come
+  std::vector<int> pending_uses_;  // per unit: backward passes still to come
   std::deque<int> reducing_;
   std::vector<Tensor> losses_;
-  std::vector<MoeReport> reports_;      // this rank's, merged over the step's micro batches
+  std::vector<MoeReport> reports_;  // this rank's, merged over the step's micro batches
   TokenCounts step_tokens_;
   double comm_wait_ms_ = 0.0;
   std::chrono::steady_clock::time_point step_begin_;

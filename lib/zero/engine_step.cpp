@@ -106,8 +106,7 @@ std::vector<double> Engine::Impl::local_numbers() {
 std::vector<double> Engine::Impl::gather_rows(const std::vector<double>& row) {
   const auto width = static_cast<std::int64_t>(row.size());
   const Tensor own(world.device(), Shape{width}, DType::kF64, MemoryTag::kWorkspace);
-  const Tensor all(world.device(), Shape{width * world.size()}, DType::kF64,
-                   MemoryTag::kWorkspace);
+  const Tensor all(world.device(), Shape{width * world.size()}, DType::kF64, MemoryTag::kWorkspace);
   std::ranges::copy(row, own.data<double>());
   Stream& stream = context.stream();
   world.comm().all_gather(own, all, {stream, stream.record(), "step numbers"}).wait();
@@ -186,9 +185,9 @@ StepResult Engine::Impl::apply() {
     }
   }
   result.skipped_total = skipped;
-  result.step_time_ms = std::chrono::duration<double, std::milli>(
-                            std::chrono::steady_clock::now() - step_begin_)
-                            .count();
+  result.step_time_ms =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - step_begin_)
+          .count();
   return result;
 }
 

@@ -11,8 +11,8 @@ namespace tessera {
 namespace {
 
 bool lies_below(const std::string& path, const std::string& prefix) {
-  return prefix.empty() || (path.size() > prefix.size() && path.starts_with(prefix) &&
-                            path[prefix.size()] == '.');
+  return prefix.empty() ||
+         (path.size() > prefix.size() && path.starts_with(prefix) && path[prefix.size()] == '.');
 }
 
 /// The unit modules, the root always among them.

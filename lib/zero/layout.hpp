@@ -1,22 +1,22 @@
 // Which parameters form which unit: read off the module tree.
 #pragma once
 
+#include <tessera/nn.hpp>
+
 #include <memory>
 #include <string>
 #include <vector>
-
-#include <tessera/nn.hpp>
 
 namespace tessera {
 
 /// One unit before it has buffers.
 struct UnitPlan {
   std::string name;
-  Module* module = nullptr;     ///< null for the persistent unit
-  std::vector<std::shared_ptr<Parameter>> parameters;   ///< owned: first registered here, local
-  std::vector<int> uses;        ///< numbers of the units this module needs, its own included
-  bool expert = false;          ///< sharded over the ranks that hold the same experts
-  bool whole = false;           ///< stays gathered between steps (small parameters)
+  Module* module = nullptr;                            ///< null for the persistent unit
+  std::vector<std::shared_ptr<Parameter>> parameters;  ///< owned: first registered here, local
+  std::vector<int> uses;  ///< numbers of the units this module needs, its own included
+  bool expert = false;    ///< sharded over the ranks that hold the same experts
+  bool whole = false;     ///< stays gathered between steps (small parameters)
 };
 
 /// Cuts a model into units, numbered in registration order. Parameters of less than

@@ -2,22 +2,22 @@
 // value, shared by gathering, reduction, optimizer and checkpoints.
 #pragma once
 
+#include <tessera/nn.hpp>
+
 #include <cstdint>
 #include <vector>
 
-#include <tessera/nn.hpp>
-
 namespace tessera {
 
-/// Parameters start, and ranges end, at multiples of this many elements, so that no scaling block is
-/// cut and low-precision pointers are aligned. The padding is never stored, counted or exported.
+/// Parameters start, and ranges end, at multiples of this many elements, so that no scaling block
+/// is cut and low-precision pointers are aligned. The padding is never stored, counted or exported.
 inline constexpr std::int64_t kPartitionAlignment = 256;
 
 /// A piece of one parameter inside a flat interval.
 struct PartitionPiece {
   Parameter* parameter = nullptr;
-  std::int64_t parameter_begin = 0;   ///< first element within the parameter
-  std::int64_t flat_begin = 0;        ///< first element within the flat buffer
+  std::int64_t parameter_begin = 0;  ///< first element within the parameter
+  std::int64_t flat_begin = 0;       ///< first element within the flat buffer
   std::int64_t elements = 0;
 };
 

@@ -41,8 +41,9 @@ ShardedUnit::ShardedUnit(std::string name, std::vector<std::shared_ptr<Parameter
   const std::int64_t gradient = settings.stage >= 2 ? range : flat;
   gradient_ = Tensor(device, Shape{gradient}, DType::kF32, MemoryTag::kGrads);
   // Reducing late, the micro steps add up in the accumulated buffer itself.
-  micro_ = late_ ? gradient_.storage()
-                 : std::make_shared<Storage>(device, flat_bytes(partition_), MemoryTag::kComm, true);
+  micro_ = late_
+               ? gradient_.storage()
+               : std::make_shared<Storage>(device, flat_bytes(partition_), MemoryTag::kComm, true);
   micro_view_ = Tensor(micro_, 0, Shape{flat}, DType::kF32);
 
   auto& table = kernels::operators(device);
@@ -145,8 +146,8 @@ void ShardedUnit::start_reduce(bool first) {
   Stream& stream = context_->stream();
   const CollectiveOrder order{stream, stream.record(), name_};
   if (settings_.stage >= 2) {
-    const Tensor own = micro_view_.flat_slice(partition_.range_begin(group_->rank()),
-                                              partition_.range_elements());
+    const Tensor own =
+        micro_view_.flat_slice(partition_.range_begin(group_->rank()), partition_.range_elements());
     reduced_ = group_->reduce_scatter(micro_view_, first ? gradient_ : own, ReduceOp::kSum, order);
   } else {
     const Tensor& output = first || late_ ? gradient_ : micro_view_;

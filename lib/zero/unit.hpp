@@ -9,14 +9,14 @@
 // The micro step's own gradient (F) exists from the unit's backward until it is reduced.
 #pragma once
 
+#include <tessera/autograd.hpp>
+#include <tessera/comm.hpp>
+
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <tessera/autograd.hpp>
-#include <tessera/comm.hpp>
 
 #include "optim/optimizer.hpp"
 #include "zero/partition.hpp"
@@ -98,14 +98,14 @@ class ShardedUnit {
   Partition partition_;
   bool keeps_whole_;
   bool late_;
-  std::unique_ptr<Stream> prepare_;      // orders refills before gathers, apart from compute
+  std::unique_ptr<Stream> prepare_;  // orders refills before gathers, apart from compute
 
-  std::shared_ptr<Storage> whole_;       // gathered parameters [F]
+  std::shared_ptr<Storage> whole_;  // gathered parameters [F]
   Tensor whole_view_;
-  Tensor shard_;                         // own range; a view of whole_ where that stays
-  std::shared_ptr<Storage> micro_;       // this micro step's gradient [F]
+  Tensor shard_;                    // own range; a view of whole_ where that stays
+  std::shared_ptr<Storage> micro_;  // this micro step's gradient [F]
   Tensor micro_view_;
-  Tensor gradient_;                      // accumulated: [F] or [R]
+  Tensor gradient_;  // accumulated: [F] or [R]
   std::vector<Tensor> state_;
 
   int users_ = 0;

@@ -11,8 +11,8 @@ std::vector<int> UsageTrace::note(int unit, int ahead) {
   matches_ = matches_ && position < known_.size() && known_[position] == unit;
   std::vector<int> next;
   if (!matches_) return next;
-  for (std::size_t i = position + 1;
-       i < known_.size() && static_cast<int>(next.size()) < ahead; ++i) {
+  for (std::size_t i = position + 1; i < known_.size() && static_cast<int>(next.size()) < ahead;
+       ++i) {
     if (std::ranges::find(next, known_[i]) == next.end()) next.push_back(known_[i]);
   }
   return next;

@@ -1,12 +1,12 @@
 #include "support/tiny_run.hpp"
 
-#include <unistd.h>
-
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <mutex>
+
+#include <unistd.h>
 
 #include "base/philox.hpp"
 
@@ -18,8 +18,8 @@ constexpr int kGlobalBatch = 48;
 
 std::string scratch_root() {
   static const std::string root = [] {
-    const auto path = std::filesystem::temp_directory_path() /
-                      ("tessera-test-" + std::to_string(getpid()));
+    const auto path =
+        std::filesystem::temp_directory_path() / ("tessera-test-" + std::to_string(getpid()));
     std::filesystem::create_directories(path);
     return path.string();
   }();
@@ -30,8 +30,8 @@ std::string scratch_root() {
 
 std::string tiny_text() {
   static const std::string path = [] {
-    const std::vector<std::string> words{"tile", "mosaic", "rank", "shard", "gather", "release",
-                                         "expert", "token", "step", "loss", "gate", "unit"};
+    const std::vector<std::string> words{"tile",   "mosaic", "rank", "shard", "gather", "release",
+                                         "expert", "token",  "step", "loss",  "gate",   "unit"};
     std::string text;
     for (std::uint64_t i = 0; text.size() < 60000; ++i) {
       text += words[philox(7, i, 0).word[0] % words.size()];

@@ -1,11 +1,11 @@
-// Small training runs for tests that compare layouts: one tiny model, a fixed global batch, ranks as
-// threads.
+// Small training runs for tests that compare layouts: one tiny model, a fixed global batch, ranks
+// as threads.
 #pragma once
+
+#include <tessera/tessera.hpp>
 
 #include <string>
 #include <vector>
-
-#include <tessera/tessera.hpp>
 
 namespace tessera::testing {
 
@@ -37,8 +37,8 @@ struct TinyRun {
 /// What rank 0 saw.
 struct TinyResult {
   std::vector<StepResult> steps;
-  std::vector<float> some_weight;   ///< one whole parameter at the end
-  MemoryUsage memory;               ///< at the end, on rank 0
+  std::vector<float> some_weight;  ///< one whole parameter at the end
+  MemoryUsage memory;              ///< at the end, on rank 0
   double eval_loss = 0.0;
 };
 

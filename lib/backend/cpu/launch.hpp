@@ -50,7 +50,8 @@ void run_items(Device& device, std::int64_t count, std::int64_t elements, const 
 
 /// The phases of one row from `Phase` on.
 template <int Phase, typename Functor>
-inline void reduce_row(const Functor& f, std::int64_t row, typename Functor::Value* results) {
+[[gnu::always_inline]] inline void reduce_row(const Functor& f, std::int64_t row,
+                                              typename Functor::Value* results) {
   constexpr int kPhases = static_cast<int>(Functor::kReductions.size());
   if constexpr (Phase < kPhases) {
     using Value = typename Functor::Value;
