@@ -175,8 +175,8 @@ class TESSERA_API Context {
 
   Device* device_;
   std::unique_ptr<Stream> stream_;
+  std::uint64_t tapes_made_ = 0;  // before tape_, which takes the first number
   std::unique_ptr<Tape> tape_;
-  std::uint64_t tapes_made_ = 0;
   UnitHooks* hooks_ = nullptr;
   bool recording_ = true;
   bool training_ = true;
