@@ -1,7 +1,6 @@
 #include "comm/operation.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/check.hpp"
 
@@ -25,7 +24,7 @@ std::string_view to_string(OperationKind kind) {
 
 void OperationInfo::set_label(std::string_view text) {
   label.fill('\0');
-  std::memcpy(label.data(), text.data(), std::min(text.size(), label.size() - 1));
+  std::copy_n(text.begin(), std::min(text.size(), label.size() - 1), label.begin());
   label_hash =
       1469598103934665603u;  // FNV-1a over the whole text: the cut must not hide a difference
   for (const char c : text) {
