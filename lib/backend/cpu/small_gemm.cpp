@@ -1,5 +1,6 @@
 // This file is compiled with -ffp-contract=fast: `sum += left * right` below is meant as a fused
-// multiply-add of vectors, for which there is no portable name.
+// multiply-add of vectors, for which there is no portable name. (Builds without optimisation do not
+// fuse, and differ in the last bits.)
 #include "backend/cpu/small_gemm.hpp"
 
 #include <cstring>
