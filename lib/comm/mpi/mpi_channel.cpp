@@ -24,6 +24,11 @@ MpiChannel::MpiChannel(MPI_Comm comm) : comm_(comm) {
 }
 
 MpiChannel::~MpiChannel() {
+  try {
+    send_outbox();
+  } catch (...) {
+    // Nobody is left to tell.
+  }
   const auto deadline = std::chrono::steady_clock::now() + kFarewell;
   while (!all_sent() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
   for (std::unique_ptr<Outgoing>& left : outgoing_) static_cast<void>(left.release());
