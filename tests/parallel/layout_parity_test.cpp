@@ -1,5 +1,7 @@
 // The same numbers in every layout: one tiny model and a fixed global batch over stages, ranks,
 // accumulation and expert parallelism.
+#include <algorithm>
+
 #include <catch2/catch.hpp>
 
 #include "support/tiny_run.hpp"
@@ -45,10 +47,25 @@ void same_bits_in_all_stages(TinyRun run) {
   }
 }
 
+/// Rounding differs between rank counts; where two experts are nearly tied that can flip a route,
+/// and the runs part. Says so, to tell such a difference from a fault.
+void warn_of_flipped_routes(const TinyResult& a, const TinyResult& b) {
+  for (std::size_t step = 0; step < std::min(a.steps.size(), b.steps.size()); ++step) {
+    for (std::size_t layer = 0; layer < a.steps[step].experts.size(); ++layer) {
+      if (a.steps[step].experts[layer].expert_tokens !=
+          b.steps[step].experts[layer].expert_tokens) {
+        WARN("a near-tie flipped a route in step " << step + 1 << ", layer " << layer);
+        return;
+      }
+    }
+  }
+}
+
 void close_to(const TinyRun& run, const TinyResult& reference, double tolerance) {
   const TinyResult result = train_tiny(run);
   INFO("ranks " << run.ranks << " stage " << run.stage << " expert ranks " << run.expert_ranks
                 << " accumulation " << run.accumulation);
+  warn_of_flipped_routes(result, reference);
   CHECK(largest_relative_difference(losses(result), losses(reference)) <= tolerance);
   CHECK(largest_relative_difference(norms(result), norms(reference)) <= 10 * tolerance);
 }
