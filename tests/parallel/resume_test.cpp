@@ -7,10 +7,10 @@ namespace tessera::testing {
 
 namespace {
 
-/// 10 steps, save, a new engine that resumes, 10 more steps, on possibly other ranks.
+/// Half of the steps, save, a new engine that resumes, the other half, on possibly other ranks.
 TinyResult interrupted(TinyRun run, int later_ranks, int later_expert_ranks, int later_stage) {
   run.checkpoint_dir = fresh_directory("resume");
-  run.first_run_steps = 10;
+  run.first_run_steps = run.steps / 2;
   const TinyResult first = train_tiny(run);
   run.first_run_steps = 0;
   run.resume = true;
@@ -27,7 +27,7 @@ TinyRun base(bool moe, int stage) {
   run.moe = moe;
   run.expert_ranks = moe ? 2 : 1;
   run.stage = stage;
-  run.steps = 20;
+  run.steps = kSteps * 2 / 3;
   run.optimizer = "adamw";
   run.lr = 3e-3;
   run.accumulation = 4;

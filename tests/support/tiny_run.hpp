@@ -9,12 +9,19 @@
 
 namespace tessera::testing {
 
+/// Under a sanitizer a step takes ten times as long, and shows all it has to show in a few.
+#ifdef TESSERA_SANITIZED
+inline constexpr int kSteps = 6;
+#else
+inline constexpr int kSteps = 30;
+#endif
+
 /// What varies between runs. The global batch is 48 sequences of 16 bytes whatever the ranks.
 struct TinyRun {
   int ranks = 2;
   int stage = 3;
   int accumulation = 1;
-  int steps = 30;
+  int steps = kSteps;
   bool moe = false;
   int expert_ranks = 1;
   std::string optimizer = "sgd";
