@@ -29,6 +29,11 @@ class TESSERA_API TrainingCheckpoints {
   /// Restores the one at `path` (a checkpoint, or a directory of them); returns its step.
   std::int64_t resume(const std::string& path);
 
+  /// Moves the directory's checkpoints of later steps than `step` into its folder "set-aside":
+  /// after going back to `step` they belong to a run that was left, and the next resume_latest()
+  /// must not take one of them for this run's newest. Returns how many there were.
+  std::int64_t set_aside_after(std::int64_t step);
+
   /// True when the engine's step calls for a save: a multiple of save_interval, or the last step.
   bool due() const;
   /// Saves the engine's step, unless that is saved already. Raises Error{kData} on all ranks when
@@ -45,6 +50,7 @@ class TESSERA_API TrainingCheckpoints {
   VersionTriple versions() const;
 
   const Config* config_;
+  World* world_;
   Engine* engine_;
   DataLoader* data_;
   Checkpointer store_;

@@ -2,9 +2,17 @@
 
 #include <tessera/run.hpp>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <exception>
+#include <mutex>
 #include <optional>
+#include <thread>
+#include <utility>
+
+#include <unistd.h>
 
 #include "base/check.hpp"
 #include "comm/launch.hpp"
@@ -61,11 +69,60 @@ int run_under_mpi(const RunArguments& arguments, const std::optional<Config>& co
   }
 }
 
+/// Ends the process when some rank failed and another does not come back: threads cannot be ended
+/// one by one.
+class Straggler {
+ public:
+  explicit Straggler(int ranks) : running_(ranks) {}
+
+  void rank_ended() {
+    const std::lock_guard lock(mutex_);
+    if (--running_ == 0) all_ended_.notify_all();
+  }
+  void rank_failed(const std::exception_ptr& failure) {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(failed_, true)) return;
+    watch_ = std::thread([this, failure] { wait_for_others(failure); });
+  }
+  ~Straggler() {
+    if (watch_.joinable()) watch_.join();
+  }
+
+ private:
+  static constexpr std::chrono::seconds kGrace{5};
+
+  void wait_for_others(const std::exception_ptr& failure) {
+    std::unique_lock lock(mutex_);
+    if (all_ended_.wait_for(lock, kGrace, [&] { return running_ == 0; })) return;
+    try {
+      std::rethrow_exception(failure);
+    } catch (const std::exception& error) {
+      print_error(0, error.what());
+    }
+    _exit(exit_code_of(failure));
+  }
+
+  std::mutex mutex_;
+  std::condition_variable all_ended_;
+  int running_;
+  bool failed_ = false;
+  std::thread watch_;
+};
+
 int run_in_process(const RunArguments& arguments, const Config& config, const JobBody& body) {
   std::atomic<int> code{0};
-  run_ranks(std::max(1, arguments.ranks), world_options(config), [&](World& world) {
-    const int own = run_rank(world, config, body);
-    if (world.rank() == 0) code = own;
+  const int ranks = std::max(1, arguments.ranks);
+  Straggler straggler(ranks);
+  run_ranks(ranks, world_options(config), [&](World& world) {
+    try {
+      const int own = run_rank(world, config, body);
+      if (world.rank() == 0) code = own;
+    } catch (...) {
+      straggler.rank_failed(std::current_exception());
+      straggler.rank_ended();
+      throw;
+    }
+    straggler.rank_ended();
   });
   return code;
 }

@@ -6,7 +6,9 @@
 #include <tessera/training_checkpoints.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -26,6 +28,16 @@
 namespace tessera {
 
 namespace {
+
+/// So many steps in a row without finite gradients end the run: FP32 has no wider type to turn to.
+constexpr int kHopelessSteps = 3;
+
+bool lies_in(const std::string& path, const std::string& directory) {
+  const auto canonical = [](const std::string& name) {
+    return std::filesystem::weakly_canonical(name).string();
+  };
+  return canonical(path).starts_with(canonical(directory));
+}
 
 /// One rank's run: the pieces, and the loop over them.
 class Trainer {
@@ -49,13 +61,19 @@ class Trainer {
       return std::string();
     });
   }
+  void set_aside_after(std::int64_t step) {
+    const std::int64_t moved = checkpoints_.set_aside_after(step);
+    if (moved == 0) return;
+    say(fmt::format("set aside {} checkpoints of later steps in {}/set-aside", moved,
+                    checkpoints_.directory()));
+  }
   void prepare_folder();
   void start(const std::string& resume);
   void say(const std::string& text) {
     if (progress_) progress_->clear_line();
     if (world_.rank() == 0) world_.logger().info(text);
   }
-  StepResult one_step();
+  void one_step();
   void evaluate_if_due(bool last);
   void save_if_due(bool last, bool stopping);
   void summary(StopReason reason);
@@ -70,15 +88,12 @@ class Trainer {
   std::unique_ptr<Progress> progress_;    // rank 0
   std::optional<double> first_loss_;
   double last_loss_ = 0.0;
+  int nonfinite_steps_ = 0;  // in a row
   std::optional<double> eval_loss_;
 };
 
 void Trainer::prepare_folder() {
-  on_root("run folder", [&] {
-    Env& env = Env::posix();
-    env.make_directories(config_.run.dir);
-    env.write_file_atomically(join_path(config_.run.dir, "config.yaml"), config_.resolved_yaml);
-  });
+  on_root("run folder", [&] { Env::posix().make_directories(config_.run.dir); });
   world_.set_logger(make_logger(world_.rank(), LogLevel::kInfo,
                                 world_.rank() == 0 ? join_path(config_.run.dir, "log.txt") : ""));
 }
@@ -96,30 +111,44 @@ void Trainer::start(const std::string& resume) {
   checkpoints_.check_writable();
   if (resume == "none") {
     say("starting from scratch");
+    set_aside_after(0);
   } else if (resume == "auto") {
     const auto step = checkpoints_.resume_latest();
     say(step ? fmt::format("resumed from step {}", *step) : "starting from scratch");
   } else {
-    say(fmt::format("resumed from step {} ({})", checkpoints_.resume(resume), resume));
+    const std::int64_t step = checkpoints_.resume(resume);
+    say(fmt::format("resumed from step {} ({})", step, resume));
+    // Another directory's checkpoint: whatever this one has of that step is another run's.
+    set_aside_after(lies_in(resume, checkpoints_.directory()) ? step : step - 1);
   }
   on_root("metrics file", [&] {
+    // Only now: a run that was refused leaves the folder's configuration as it was.
+    Env::posix().write_file_atomically(join_path(config_.run.dir, "config.yaml"),
+                                       config_.resolved_yaml);
     metrics_ = std::make_unique<MetricsFile>(Env::posix(), config_.run.dir, engine_.step());
     progress_ =
         std::make_unique<Progress>(world_.logger(), t.max_steps, t.log_interval, world_.size());
   });
 }
 
-StepResult Trainer::one_step() {
+void Trainer::one_step() {
   inject_faults(config_.debug, engine_.step() + 1, world_);
   const StepData step = data_.next_step();
   engine_.begin_step(step.counts());
   for (const MicroBatch& micro : step) engine_.backward(model_->loss(micro));
-  StepResult result = engine_.apply();
+  const StepResult result = engine_.apply();
   if (metrics_) metrics_->write_step(result);
   if (progress_) progress_->step(result);
   if (!first_loss_) first_loss_ = result.loss;
   last_loss_ = result.loss;
-  return result;
+  nonfinite_steps_ = std::isfinite(result.grad_norm) ? 0 : nonfinite_steps_ + 1;
+  if (nonfinite_steps_ >= kHopelessSteps) {
+    fail(
+        ErrorCode::kGuard,
+        "the gradients were not finite in {} steps in a row, up to step {}; nothing was changed by "
+        "these steps, earlier checkpoints are in {}",
+        nonfinite_steps_, result.step, checkpoints_.directory());
+  }
 }
 
 void Trainer::evaluate_if_due(bool last) {
@@ -134,7 +163,8 @@ void Trainer::evaluate_if_due(bool last) {
 
 void Trainer::save_if_due(bool last, bool stopping) {
   const bool rescue = stopping && config_.checkpoint.save_on_signal;
-  if (!checkpoints_.due() && !rescue) return;
+  // A step that found no finite gradient is not worth a place among the last good ones.
+  if ((!checkpoints_.due() && !rescue) || nonfinite_steps_ > 0) return;
   try {
     checkpoints_.save();
     say(fmt::format("saved step {} in {}", engine_.step(), checkpoints_.directory()));

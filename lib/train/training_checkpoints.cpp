@@ -1,8 +1,11 @@
 #include <tessera/training_checkpoints.hpp>
 #include <tessera/version.hpp>
 
+#include <string>
+
 #include <fmt/format.h>
 
+#include "base/agreement.hpp"
 #include "base/env.hpp"
 #include "base/philox.hpp"
 
@@ -20,6 +23,7 @@ std::string directory_of(const Config& config) {
 TrainingCheckpoints::TrainingCheckpoints(const Config& config, World& world, Engine& engine,
                                          DataLoader& data)
     : config_(&config),
+      world_(&world),
       engine_(&engine),
       data_(&data),
       store_(config.checkpoint, directory_of(config), world, config.resolved_yaml) {}
@@ -42,6 +46,25 @@ std::optional<std::int64_t> TrainingCheckpoints::resume_latest() {
 
 std::int64_t TrainingCheckpoints::resume(const std::string& path) {
   return store_.load(path, sources(), versions());
+}
+
+std::int64_t TrainingCheckpoints::set_aside_after(std::int64_t step) {
+  return std::stoll(decide_on_root(world_->comm(), "checkpoints set aside", [&] {
+    Env& env = Env::posix();
+    const std::string place = join_path(directory(), "set-aside");
+    std::int64_t moved = 0;
+    for (const CheckpointInfo& info : list_checkpoints(directory())) {
+      if (info.step <= step) continue;
+      env.make_directories(place);
+      const std::string name = join_path(place, fmt::format("step-{:08}", info.step));
+      std::string target = name;
+      for (int copy = 2; env.exists(target); ++copy) target = fmt::format("{}-{}", name, copy);
+      env.rename(info.path, target);
+      ++moved;
+    }
+    if (moved > 0) env.sync_directory(directory());
+    return std::to_string(moved);
+  }));
 }
 
 bool TrainingCheckpoints::due() const {

@@ -193,6 +193,48 @@ def failing_rank(drill):
     check(seconds < 10 + 2 * 4, f"took {seconds:.1f} s")
 
 
+def stalled_rank(drill):
+    """A rank that never comes back is named when the timeout runs out."""
+    config = drill.config("stalled")
+    fault = "debug.inject=[{step: 2, rank: 1, action: stall}]"
+    for mpi in (False, True):
+        output, seconds = drill.run(
+            drill.command(config, "--resume", "none", "--set", "comm.timeout_s=2", "--set", fault,
+                          mpi=2 if mpi else 0, ranks=0 if mpi else 2), code=5)
+        check("no answer from rank 1 within 2 s" in output, output)
+        check(seconds < 12 + 2 * 4, f"took {seconds:.1f} s")
+
+
+def hopeless_numbers(drill):
+    """Gradients that stay infinite end the run with 6 and leave the last good checkpoint."""
+    config = drill.config("hopeless", steps=40)
+    drill.run(drill.command(config, "--set", "trainer.max_steps=10", ranks=2))
+    output, _ = drill.run(drill.command(config, "--set", "optimizer.lr=1e30", ranks=2), code=6)
+    check("not finite in 3 steps in a row" in output, output)
+    kept = os.listdir(os.path.join(drill.folder, "hopeless", "checkpoints"))
+    check("step-00000010" in kept, str(kept))
+
+
+def going_back(drill):
+    """After going back, the next resume continues there and not on the branch that was left."""
+    config = drill.config("back", steps=20)
+    drill.run(drill.command(config, ranks=2))
+    old = os.path.join(drill.folder, "back", "checkpoints", "step-00000015")
+    drill.run(drill.command(config, "--resume", old, "--set", "trainer.max_steps=16", ranks=2))
+    output, _ = drill.run(drill.command(config, "--set", "trainer.max_steps=18", ranks=2))
+    check("resumed from step 16" in output, output)
+    check([row[0] for row in drill.losses("back")] == list(range(1, 19)), "steps")
+    drill.run(drill.command(config, "--resume", "none", "--set", "trainer.max_steps=5", ranks=2))
+    output, _ = drill.run(drill.command(config, "--set", "trainer.max_steps=6", ranks=2))
+    check("resumed from step 5" in output, output)
+    aside = os.listdir(os.path.join(drill.folder, "back", "checkpoints", "set-aside"))
+    check("step-00000020" in aside, str(aside))
+    text = open(os.path.join(drill.folder, "back", "config.yaml")).read()
+    drill.run(drill.command(config, "--set", "model.hidden_size=64", ranks=2), code=4)
+    check(open(os.path.join(drill.folder, "back", "config.yaml")).read() == text,
+          "a refused run changed config.yaml")
+
+
 def stopping(drill):
     """Signals and the stop file: one save at an agreed step, the right code, and resuming."""
     endless = drill.config("stop", steps=100000)
@@ -217,7 +259,9 @@ def stopping(drill):
                            stdout=subprocess.DEVNULL, env=drill.environment)
 
 
-DRILLS = {f.__name__: f for f in (parity_dense, parity_moe, resume, failing_rank, stopping)}
+DRILLS = {f.__name__: f for f in (
+    parity_dense, parity_moe, resume, failing_rank, stalled_rank, hopeless_numbers, going_back,
+    stopping)}
 
 
 def main():

@@ -7,7 +7,8 @@ if(TARGET tessera_tool)
     set_tests_properties(cli.bad_${part} PROPERTIES LABELS "cli" TIMEOUT 300)
   endforeach()
   if(TESSERA_WITH_MPI)
-    foreach(drill parity_dense parity_moe resume failing_rank stopping)
+    foreach(drill parity_dense parity_moe resume failing_rank stalled_rank hopeless_numbers
+            going_back stopping)
       add_test(NAME cli.${drill}
         COMMAND python3 ${CMAKE_CURRENT_LIST_DIR}/drills.py
           --tessera $<TARGET_FILE:tessera_tool> ${drill})
