@@ -76,7 +76,8 @@ struct LoadOptions {
 
 /// Saves, loads and retains the checkpoints of one run. All calls are collective.
 /// After a save, `keep_last` complete checkpoints of this run remain, the one just saved among
-/// them; those of other runs in the same directory and those of later steps are never removed.
+/// them; those of other runs in the same directory and those of later steps are not removed. A
+/// checkpoint of the very step that is saved is replaced, whoever made it.
 class TESSERA_API Checkpointer {
  public:
   /// `directory` is made on the first save. `resolved_config` is kept inside each checkpoint.

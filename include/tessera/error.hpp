@@ -18,8 +18,8 @@ enum class ErrorCode : int {
   kCheckpoint = 4,     ///< a checkpoint is missing, damaged or does not fit
   kPeer = 5,           ///< a peer rank was lost, or a timeout ran out
   kGuard = 6,          ///< training was stopped by a guard (non-finite numbers without a cure)
-  kInterrupted = 130,  ///< stopped by SIGINT after saving
-  kTerminated = 143,   ///< stopped by SIGTERM after saving
+  kInterrupted = 130,  ///< stopped by SIGINT
+  kTerminated = 143,   ///< stopped by SIGTERM or SIGUSR1
 };
 
 /// The one exception type of the library.

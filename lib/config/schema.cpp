@@ -146,7 +146,7 @@ static void describe(CheckpointOptions& o, SchemaVisitor& v) {
             "Steps between checkpoints; 0 = none, also not at the end.");
   v.integer("keep_last", o.keep_last, {}, "Checkpoints to keep; 0 = all, 1 gives a warning.");
   v.boolean("save_on_signal", o.save_on_signal,
-            "Save and stop on SIGTERM, SIGINT, SIGUSR1 or the file `stop` in `run.dir`.");
+            "Save before stopping on a signal or the file `stop` in `run.dir`.");
   v.boolean("async", o.async, "Write in the background; only `false` in this version.");
   v.choice("page_size", o.page_size, {{"auto"}, {}},
            "Alignment of the blocks: 4 KiB, or 2 MiB on GPUs that profit.");

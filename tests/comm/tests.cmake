@@ -40,7 +40,7 @@ if(TESSERA_WITH_MPI)
       ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
   endfunction()
 
-  foreach(ranks 1 2 3 4)
+  foreach(ranks 1 2 3 4 7)
     tessera_mpi_test(suite_${ranks} ${ranks} suite TEXT "suite passed on ${ranks} ranks")
   endforeach()
   tessera_mpi_test(suite_messages_2 2 suite --messages TEXT "suite passed")

@@ -111,17 +111,22 @@ TEST_CASE("MoE runs agree over ranks and expert-parallel sizes", "[parity]") {
   }
 }
 
-TEST_CASE("AdamW agrees over ranks for ten steps", "[parity]") {
-  TinyRun one = dense(1, 0);
-  one.optimizer = "adamw";
-  one.lr = 3e-3;
-  one.steps = std::min(10, kSteps);
-  const TinyResult reference = train_tiny(one);
+TEST_CASE("AdamW agrees over ranks, closely for ten steps", "[parity]") {
+  TinyRun run = dense(1, 0);
+  run.optimizer = "adamw";
+  run.lr = 3e-3;
+  const std::vector<double> reference = losses(train_tiny(run));
+  const auto first = [](const std::vector<double>& values) {
+    return std::vector<double>(values.begin(), values.begin() + std::min(10, kSteps));
+  };
+  run.stage = 3;
   for (const int ranks : {2, 3, 4}) {
-    TinyRun run = one;
+    INFO("ranks " << ranks);
     run.ranks = ranks;
-    run.stage = 3;
-    close_to(run, reference, 2e-5);
+    const std::vector<double> series = losses(train_tiny(run));
+    CHECK(largest_relative_difference(first(series), first(reference)) <= 2e-5);
+    // Adam divides by the gradient's size, and so amplifies rounding.
+    CHECK(largest_relative_difference(series, reference) <= 2e-4);
   }
 }
 
