@@ -19,9 +19,13 @@ class TESSERA_API Logger {
   /// Takes one message without a line break at its end.
   virtual void log(LogLevel level, std::string_view message) = 0;
 
+  /// log() with the level in the name.
   void debug(std::string_view message) { log(LogLevel::kDebug, message); }
+  /// The same.
   void info(std::string_view message) { log(LogLevel::kInfo, message); }
+  /// The same.
   void warning(std::string_view message) { log(LogLevel::kWarning, message); }
+  /// The same.
   void error(std::string_view message) { log(LogLevel::kError, message); }
 };
 
