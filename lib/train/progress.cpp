@@ -56,7 +56,6 @@ void Progress::step(const StepResult& result) {
   const auto now = Clock::now();
   interval_tokens_ += result.tokens;
   tokens_ += result.tokens;
-  ++interval_steps_;
   ++steps_;
   if (interval_ <= 0 && !terminal_) return;
   const double interval_s = std::max(1e-9, seconds_between(interval_begin_, now));
@@ -80,7 +79,6 @@ void Progress::step(const StepResult& result) {
   logger_.info(text);
   interval_begin_ = now;
   interval_tokens_ = 0;
-  interval_steps_ = 0;
 }
 
 void Progress::clear_line() {

@@ -38,7 +38,6 @@ class Progress {
   Clock::time_point begin_;
   Clock::time_point interval_begin_;
   std::int64_t interval_tokens_ = 0;
-  std::int64_t interval_steps_ = 0;
   std::int64_t tokens_ = 0;
   std::int64_t steps_ = 0;
 };

@@ -39,7 +39,6 @@ class ShardedUnit {
 
   const std::string& name() const { return name_; }
   const Partition& partition() const { return partition_; }
-  Communicator& group() const { return *group_; }
 
   /// Starts the gather, ordered after the last release and update; nothing when already there.
   void start_gather();
@@ -49,8 +48,6 @@ class ShardedUnit {
   void release();
   /// Frees a copy that was gathered ahead and never used.
   void drop_unused();
-  bool resident() const { return resident_; }
-  int users() const { return users_; }
 
   /// Makes the micro step's gradient buffer, unless it is there.
   void prepare_gradient();
@@ -59,7 +56,6 @@ class ShardedUnit {
   void start_reduce(bool first);
   /// Lets the compute stream wait for the reduction and adds the result.
   void finish_reduce(double& wait_ms);
-  bool reducing() const { return reducing_; }
   /// Stages 0 and 1 without reduce_each_micro_step: micro steps add up in the accumulated buffer,
   /// and start_reduce() is called once, at the end of the step.
   bool reduces_late() const { return late_; }
